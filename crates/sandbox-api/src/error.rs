@@ -1,0 +1,55 @@
+//! How the control API says no.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// Machine-readable cause of a refusal. Callers branch on this, never on the message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ControlErrorCode {
+    /// 401: no token, or another token than this boot's.
+    Unauthenticated,
+    /// 400: the body or a parameter is not what the API takes; the message names the field.
+    InvalidArguments,
+    /// 403: the path leaves the workspace by `..`, by being absolute elsewhere, or through a link.
+    PathEscapes,
+    /// 403: the operating system refused access to a path inside the workspace.
+    PermissionDenied,
+    /// 404: no such file, exec or route.
+    NotFound,
+    /// 404: the host has no running sandbox of that name. Nothing of the request was carried out.
+    NotRunning,
+    /// 409: the path is a directory where a file is needed, or the reverse.
+    WrongFileType,
+    /// 410: the caller meant another boot of this sandbox. Nothing was carried out.
+    StaleGeneration,
+    /// 411: a raw upload must declare its length.
+    LengthRequired,
+    /// 413: the body is larger than this route takes.
+    PayloadTooLarge,
+    /// 416: the range starts beyond the end of the file.
+    RangeNotSatisfiable,
+    /// 429: too many execs run at once in this sandbox.
+    TooManyExecs,
+    /// 400: the upload ended before its declared length; the old file is untouched.
+    UploadAborted,
+    /// 503: the sandbox could not be started, or stopped answering.
+    Unavailable,
+    /// 507: no space left on the sandbox's disk.
+    NoSpace,
+    /// 500: a fault of the daemon.
+    Internal,
+    /// A code that this version does not know yet.
+    #[serde(other)]
+    Unknown,
+}
+
+/// Body of every answer that is not a success.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ControlError {
+    /// Machine-readable cause.
+    pub code: ControlErrorCode,
+    /// For a person; names the field or the path.
+    pub message: String,
+}

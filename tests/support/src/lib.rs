@@ -1,0 +1,46 @@
+//! The real stack under test: the built Worker in workerd, in front of a real `sandboxd host`, with a proxy between the
+//! two that breaks things on purpose.
+//!
+//! ```text
+//! test ── Client ──> Worker (workerd) ──> FaultProxy ──> sandboxd host ──> bubblewrap: sandboxd serve
+//! ```
+//!
+//! A [`Stack`] owns its processes. None outlives the test process, however that ends: see [`guardian`].
+//! Nothing here is compiled into the product, and nothing here builds it: `cargo xtask build` and the static `sandboxd`
+//! come first, and a missing one is a failure that names the command.
+
+mod client;
+mod fault;
+mod guardian;
+mod host;
+mod locate;
+mod process;
+mod proxy;
+mod sse;
+mod stack;
+mod wait;
+mod worker;
+
+pub use client::{Answer, Client, Problem};
+pub use fault::{Fault, Operation};
+pub use guardian::{GuardedChild, process_folder};
+pub use host::Host;
+pub use locate::{node, project_root};
+pub use process::{descendants, find_by_argument, is_alive, kill_process, resident_bytes, sandbox_daemon_of};
+pub use proxy::{FaultProxy, Seen};
+pub use sse::{Event, EventStream, Parser, Terminal, Transcript};
+pub use stack::{Sandbox, Stack, StackOptions, random_name, scratch_folder};
+pub use wait::{eventually, within};
+pub use worker::{Worker, WorkerSettings};
+
+use std::sync::LazyLock;
+
+/// Runs what belongs to the stacks and outlives the runtime of the test that started it.
+static RUNTIME: LazyLock<tokio::runtime::Runtime> = LazyLock::new(|| {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .thread_name("stack")
+        .enable_all()
+        .build()
+        .expect("a runtime needs only threads and descriptors")
+});

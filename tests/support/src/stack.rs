@@ -1,0 +1,169 @@
+//! Whole stacks: one that all tests share, and special ones for the tests that break theirs.
+
+use std::{
+    io::Read,
+    path::PathBuf,
+    sync::{LazyLock, Mutex, MutexGuard},
+};
+
+use serde_json::{Value, json};
+
+use crate::{
+    RUNTIME, client::Client, fault::Operation, guardian::process_folder, host::Host, proxy::FaultProxy, worker::Worker,
+    worker::WorkerSettings,
+};
+
+/// What a stack has and lacks.
+#[derive(Clone, Copy, Debug)]
+pub struct StackOptions {
+    /// Whether `WORKER_API_KEY_SECRET` is set.
+    pub key: bool,
+    /// Whether `SANDBOX_HOST_URL` and its token are set.
+    pub host: bool,
+    /// Whether the fault proxy stands between the Worker and the host.
+    pub proxy: bool,
+}
+
+impl Default for StackOptions {
+    fn default() -> Self {
+        Self { key: true, host: true, proxy: true }
+    }
+}
+
+/// A Worker, a host, and what lies between.
+pub struct Stack {
+    /// The key that the Worker takes.
+    pub key: String,
+    /// The fault proxy.
+    pub proxy: FaultProxy,
+    worker: Mutex<Worker>,
+    host: Mutex<Host>,
+    base: String,
+}
+
+static SHARED: LazyLock<Stack> = LazyLock::new(|| Stack::start(StackOptions::default()));
+
+impl Stack {
+    /// The stack that tests share which leave it as they found it.
+    pub fn shared() -> &'static Self {
+        &SHARED
+    }
+
+    /// Starts a stack of the caller's own.
+    pub fn start(options: StackOptions) -> Self {
+        let folder = process_folder().join(random_name("stack"));
+        let (key, token) = (random_name("test-key"), random_name("host-token"));
+        let host = Host::start(&folder.join("host"), &token);
+        let proxy = FaultProxy::start(host.port());
+        let host_url = if options.proxy { proxy.url() } else { host.url() };
+        let worker = Worker::start(WorkerSettings {
+            key: options.key.then(|| key.clone()),
+            host_url: options.host.then_some(host_url),
+            host_token: options.host.then_some(token),
+            storage: folder.join("storage"),
+        });
+        let base = worker.url().to_owned();
+        Self { key, proxy, worker: Mutex::new(worker), host: Mutex::new(host), base }
+    }
+
+    /// A client with the right key.
+    pub fn client(&self) -> Client {
+        Client::new(&self.base, Some(&self.key))
+    }
+
+    /// The Worker's process.
+    pub fn worker(&self) -> MutexGuard<'_, Worker> {
+        self.worker.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// The host's process.
+    pub fn host(&self) -> MutexGuard<'_, Host> {
+        self.host.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// A sandbox of the caller's own, destroyed when the value is dropped.
+    pub async fn sandbox(&self) -> Sandbox {
+        self.sandbox_with(json!({})).await
+    }
+
+    /// A sandbox made with more arguments than an id.
+    pub async fn sandbox_with(&self, mut arguments: Value) -> Sandbox {
+        let sandbox = self.unmade_sandbox();
+        arguments["id"] = json!(sandbox.id);
+        sandbox.client.call("createSandbox", &arguments).await.ok();
+        sandbox
+    }
+
+    /// A name that no sandbox has yet; destroyed like the others in case the test makes it.
+    pub fn unmade_sandbox(&self) -> Sandbox {
+        Sandbox { id: random_name("s"), client: self.client(), proxy: self.proxy.clone() }
+    }
+}
+
+/// A sandbox that belongs to one test.
+pub struct Sandbox {
+    /// Its id.
+    pub id: String,
+    /// A client with the right key.
+    pub client: Client,
+    proxy: FaultProxy,
+}
+
+impl Sandbox {
+    /// `exec` with further arguments, buffered, whose output is asked for.
+    pub async fn exec(&self, mut arguments: Value) -> Value {
+        arguments["sandboxId"] = json!(self.id);
+        self.client.call("exec", &arguments).await.ok()
+    }
+
+    /// Standard output of a shell command that exits with 0.
+    pub async fn sh(&self, command: &str) -> String {
+        let output = self.exec(json!({"command": command})).await;
+        assert_eq!(output["exitCode"], 0, "{command}: {output}");
+        output["stdout"].as_str().expect("stdout is text").to_owned()
+    }
+
+    /// Path of the raw file route.
+    pub fn file_path(&self, path: &str) -> String {
+        format!("/v1/sandboxes/{}/files/{path}", self.id)
+    }
+
+    /// How often the host really started a machine for it.
+    pub fn starts(&self) -> usize {
+        self.proxy.seen(&self.id).iter().filter(|seen| seen.started).count()
+    }
+
+    /// Requests of one kind that the Worker made for it.
+    pub fn requests(&self, operation: Operation) -> usize {
+        self.proxy.seen(&self.id).iter().filter(|seen| seen.is(operation)).count()
+    }
+}
+
+impl Drop for Sandbox {
+    fn drop(&mut self) {
+        self.proxy.heal(&self.id);
+        let client = self.client.clone();
+        let path = format!("/v1/sandboxes/{}", self.id);
+        // Not on the test's own runtime, which ends with the test. A stack that is gone has no sandboxes to end.
+        RUNTIME.spawn(async move {
+            let fresh = Client::new(client.base(), client.key());
+            let _ = fresh.request(reqwest::Method::DELETE, &path).send().await;
+        });
+    }
+}
+
+/// `prefix` and 64 random bits, in the alphabet of sandbox ids.
+pub fn random_name(prefix: &str) -> String {
+    let mut bytes = [0; 8];
+    std::fs::File::open("/dev/urandom")
+        .and_then(|mut file| file.read_exact(&mut bytes))
+        .expect("/dev/urandom is there");
+    format!("{prefix}-{:016x}", u64::from_ne_bytes(bytes))
+}
+
+/// A folder for one test's own files, under the folder that ends with this process.
+pub fn scratch_folder(name: &str) -> PathBuf {
+    let folder = process_folder().join(random_name(name));
+    std::fs::create_dir_all(&folder).expect("the temporary folder is writable");
+    folder
+}

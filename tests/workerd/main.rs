@@ -1,0 +1,1 @@
+//! The built Worker in real workerd against the real `sandboxd host`.

@@ -1,1 +1,49 @@
-fn main() {}
+//! `cargo xtask`: everything that a checkout needs done, from a bare machine on.
+//!
+//! `dev` runs the local stack, `test` every test, `build` makes the Worker (it is also wrangler's build command),
+//! `openapi` rewrites the generated descriptions, `image` builds the sandbox image, `check` formats and lints.
+//! Each command installs what it misses first, into a cache folder that all checkouts share (see [`setup`]).
+
+mod build;
+mod cache;
+mod run;
+mod setup;
+mod terminal;
+mod versions;
+mod wasm_size;
+mod workspace;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "Build, run and test cloudflare-ops")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Build the Worker to WebAssembly (wrangler's build command too)
+    Build,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    match start(arguments.command) {
+        Ok(code) => code,
+        Err(error) => {
+            terminal::failure(&error);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn start(command: Command) -> Result<ExitCode> {
+    run::watch_signals()?;
+    match command {
+        Command::Build => build::worker().map(|()| ExitCode::SUCCESS),
+    }
+}

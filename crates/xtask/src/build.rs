@@ -1,0 +1,113 @@
+//! `cargo xtask build`: the Worker as WebAssembly in `build/`, ready for wrangler. It is wrangler's build command too.
+//!
+//! Cargo decides whether anything changed. Only when its output, the tools or the metadata differ from the last time do
+//! wasm-bindgen, wasm-opt and esbuild run again (through worker-build), so that a build of nothing takes a second.
+
+use crate::run::{self, Task};
+use crate::setup::{self, CargoTool, Node, NodeModules, WasmCompiler, WasmTarget};
+use crate::{cache, terminal, versions, wasm_size, workspace};
+use anyhow::{Context, Result};
+use std::collections::hash_map::DefaultHasher;
+use std::env;
+use std::ffi::OsString;
+use std::fs;
+use std::hash::Hasher;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+/// The tools of the WebAssembly build, all present.
+pub(crate) struct Tools {
+    compiler: WasmCompiler,
+    worker_build: CargoTool,
+    wasm_bindgen: CargoTool,
+}
+
+/// What the build needs, for a command that installs more than that in one plan.
+pub(crate) fn cargo_tools() -> Result<(CargoTool, CargoTool)> {
+    let lock_file = workspace::read("Cargo.lock")?;
+    let version = versions::locked(&lock_file, "wasm-bindgen").context("Cargo.lock has no wasm-bindgen")?;
+    let worker_build = CargoTool::new("worker-build", "worker-build", versions::WORKER_BUILD);
+    Ok((worker_build, CargoTool::new("wasm-bindgen-cli", "wasm-bindgen", version)))
+}
+
+impl Tools {
+    pub(crate) fn ensure() -> Result<Self> {
+        let (worker_build, wasm_bindgen) = cargo_tools()?;
+        setup::ensure(&[&WasmTarget, &Node, &NodeModules, &worker_build, &wasm_bindgen])?;
+        let compiler = WasmCompiler::find()?.context("the compiler for WebAssembly vanished")?;
+        Ok(Self { compiler, worker_build, wasm_bindgen })
+    }
+
+    /// A Cargo command for wasm32; worker-build runs Cargo with the same environment, so that it finds everything fresh.
+    pub(crate) fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Result<Command> {
+        let mut command = run::command(program);
+        self.compiler.apply(&mut command);
+        command
+            .env("PATH", self.path_variable()?)
+            .env("CARGO_TARGET_DIR", workspace::wasm_target())
+            .env("WASM_BINDGEN_USE_JS_SYS", "1");
+        Ok(command)
+    }
+
+    fn path_variable(&self) -> Result<OsString> {
+        let inherited = Node.path_variable()?;
+        let folders = self.compiler.folder().into_iter().chain(env::split_paths(&inherited));
+        env::join_paths(folders).context("a folder on the PATH has a colon in its name")
+    }
+}
+
+pub(crate) fn worker() -> Result<()> {
+    build_with(&Tools::ensure()?)
+}
+
+fn build_with(tools: &Tools) -> Result<()> {
+    let _lock = cache::lock(&workspace::wasm_target().join("build.lock"))?;
+    terminal::step("Building the Worker");
+    let mut compile = tools.command("cargo")?;
+    compile.args(["build", "--lib", "--release", "--target", "wasm32-unknown-unknown"]);
+    Task::new("cargo build for wasm32", compile, Duration::from_secs(1200)).run()?;
+
+    let stamp = workspace::wasm_target().join("bundled");
+    let inputs = fingerprint(&input_files(tools)?)?;
+    let outputs = [output("index.js"), output("index_bg.wasm")];
+    let current = |inputs: u64| Some(format!("{inputs:016x} {:016x}\n", fingerprint(&outputs).ok()?));
+    if fs::read_to_string(&stamp).ok() != current(inputs) {
+        let mut bundle = tools.command(tools.worker_build.path()?)?;
+        bundle
+            .arg("--release")
+            .env("WASM_BINDGEN_BIN", tools.wasm_bindgen.path()?)
+            .env("ESBUILD_BIN", NodeModules::esbuild())
+            .env("WASM_OPT_BIN", NodeModules::program("wasm-opt"));
+        Task::new("worker-build", bundle, Duration::from_secs(600)).run()?;
+        cache::write(&stamp, current(inputs).context("worker-build left no output in build/")?)?;
+    }
+    wasm_size::check(&output("index_bg.wasm"))
+}
+
+fn output(name: &str) -> PathBuf {
+    workspace::root().join("build").join(name)
+}
+
+/// What the bundle is made of; the paths of the tools carry their versions.
+fn input_files(tools: &Tools) -> Result<Vec<PathBuf>> {
+    let root = workspace::root();
+    Ok(vec![
+        workspace::wasm_target().join("wasm32-unknown-unknown/release/cloudflare_ops.wasm"),
+        root.join("Cargo.toml"),
+        root.join("package-lock.json"),
+        tools.worker_build.path()?,
+        tools.wasm_bindgen.path()?,
+    ])
+}
+
+/// A hash of names and contents. It guards against stale output, not against an adversary.
+fn fingerprint(files: &[impl AsRef<Path>]) -> Result<u64> {
+    let mut hasher = DefaultHasher::new();
+    for file in files {
+        let file = file.as_ref();
+        hasher.write(file.as_os_str().as_encoded_bytes());
+        hasher.write(&fs::read(file).with_context(|| format!("cannot read {}", file.display()))?);
+    }
+    Ok(hasher.finish())
+}

@@ -1,0 +1,120 @@
+//! What the person at the terminal sees: steps, progress of long children, questions, and how a failure is told.
+
+use std::env;
+use std::io::{self, BufRead, IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+pub(crate) fn interactive() -> bool {
+    io::stdin().is_terminal() && io::stderr().is_terminal() && !continuous_integration()
+}
+
+pub(crate) fn continuous_integration() -> bool {
+    env::var("CI").is_ok_and(|value| !matches!(value.as_str(), "" | "0" | "false"))
+}
+
+pub(crate) fn step(text: &str) {
+    eprintln!("==> {text}");
+}
+
+pub(crate) fn note(text: &str) {
+    eprintln!("    {text}");
+}
+
+pub(crate) fn failure(error: &anyhow::Error) {
+    eprintln!("\nerror: {error}");
+    for cause in error.chain().skip(1) {
+        eprintln!("  because: {cause}");
+    }
+}
+
+/// Asks before something that changes the machine; anything but y or yes is no.
+pub(crate) fn agree(question: &str) -> bool {
+    eprint!("{question} [y/N] ");
+    let _ = io::stderr().flush();
+    let mut answer = String::new();
+    io::stdin().lock().read_line(&mut answer).is_ok() && matches!(answer.trim().to_lowercase().as_str(), "y" | "yes")
+}
+
+/// One line of progress of a long child: rewritten in place on a terminal, every 15 seconds a new line elsewhere.
+pub(crate) struct Progress {
+    label: String,
+    started: Instant,
+    shown: Instant,
+    terminal: bool,
+    dirty: bool,
+}
+
+impl Progress {
+    pub(crate) fn start(label: &str) -> Self {
+        let now = Instant::now();
+        let terminal = io::stderr().is_terminal() && env::var_os("TERM").is_some_and(|term| term != "dumb");
+        Self { label: label.to_owned(), started: now, shown: now, terminal, dirty: false }
+    }
+
+    pub(crate) fn update(&mut self, last_line: &str) {
+        let interval = Duration::from_millis(if self.terminal { 200 } else { 15_000 });
+        if self.shown.elapsed() < interval {
+            return;
+        }
+        self.shown = Instant::now();
+        let seconds = self.started.elapsed().as_secs();
+        let line = shorten(&format!("    {} ({seconds} s) {}", self.label, printable(last_line)), 110);
+        if self.terminal {
+            eprint!("\r\x1b[K{line}");
+            let _ = io::stderr().flush();
+            self.dirty = true;
+        } else {
+            eprintln!("{line}");
+        }
+    }
+
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.started.elapsed()
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if self.dirty {
+            eprint!("\r\x1b[K");
+        }
+    }
+}
+
+/// A line of a child's output without the control sequences that would move our cursor.
+fn printable(line: &str) -> String {
+    let mut kept = String::new();
+    let mut characters = line.chars();
+    while let Some(character) = characters.next() {
+        if character == '\x1b' {
+            // A control sequence ends with its first letter.
+            characters.find(char::is_ascii_alphabetic);
+        } else if !character.is_control() {
+            kept.push(character);
+        }
+    }
+    kept
+}
+
+fn shorten(line: &str, limit: usize) -> String {
+    if line.chars().count() <= limit {
+        return line.to_owned();
+    }
+    line.chars().take(limit - 1).chain(['…']).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn control_sequences_of_children_do_not_reach_the_terminal() {
+        assert_eq!(printable("\x1b[1m\x1b[32mCompiling\x1b[0m serde\r"), "Compiling serde");
+    }
+
+    #[test]
+    fn a_long_line_is_cut_by_characters() {
+        assert_eq!(shorten("äöüß", 3), "äö…");
+        assert_eq!(shorten("äöü", 3), "äöü");
+    }
+}

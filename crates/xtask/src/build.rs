@@ -39,6 +39,10 @@ impl Tools {
         Ok(Self { compiler, worker_build, wasm_bindgen })
     }
 
+    pub(crate) fn compiler(&self) -> &WasmCompiler {
+        &self.compiler
+    }
+
     /// A Cargo command for wasm32; worker-build runs Cargo with the same environment, so that it finds everything fresh.
     pub(crate) fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Result<Command> {
         let mut command = run::command(program);

@@ -6,9 +6,12 @@
 
 mod build;
 mod cache;
+mod dev;
 mod run;
+mod sandboxd;
 mod setup;
 mod terminal;
+mod test;
 mod versions;
 mod wasm_size;
 mod workspace;
@@ -26,6 +29,12 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Run the local stack: the Worker in workerd and sandboxes on this machine
+    Dev(dev::Options),
+    /// Run every test, installing what it needs
+    Test(test::Options),
+    /// Check format and lints, for the native and the WebAssembly target
+    Check,
     /// Build the Worker to WebAssembly (wrangler's build command too)
     Build,
 }
@@ -44,6 +53,9 @@ fn main() -> ExitCode {
 fn start(command: Command) -> Result<ExitCode> {
     run::watch_signals()?;
     match command {
+        Command::Dev(options) => dev::run(&options).map(|()| ExitCode::SUCCESS),
+        Command::Test(options) => test::run(&options),
+        Command::Check => test::check(),
         Command::Build => build::worker().map(|()| ExitCode::SUCCESS),
     }
 }

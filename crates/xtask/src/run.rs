@@ -16,7 +16,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -100,7 +100,8 @@ impl Task {
     pub(crate) fn run(mut self) -> Result<()> {
         let path = self.log();
         fs::create_dir_all(workspace::logs()).context("cannot create the folder for logs")?;
-        let log = Arc::new(Mutex::new(File::create(&path).with_context(|| format!("cannot write {}", path.display()))?));
+        let log =
+            Arc::new(Mutex::new(File::create(&path).with_context(|| format!("cannot write {}", path.display()))?));
         let last_line = Arc::new(Mutex::new(String::new()));
         let program = self.command.get_program().to_string_lossy().into_owned();
         let mut child = self
@@ -133,24 +134,56 @@ impl Task {
                 }
                 Ok(())
             }
-            Ok(status) => bail!("{} failed ({status})\n{}\n  whole log: {}", self.label, tail(&path, 25), path.display()),
+            Ok(status) => {
+                bail!("{} failed ({status})\n{}\n  whole log: {}", self.label, tail(&path, 25), path.display())
+            }
             Err(error) if was_interrupted() => Err(error),
             Err(error) => bail!("{}: {error}\n{}\n  whole log: {}", self.label, tail(&path, 12), path.display()),
         }
     }
 
-    /// Runs the child with its output straight on the terminal: the output is what the person wants to see.
-    pub(crate) fn show(mut self) -> Result<ExitStatus> {
+    /// Runs the child with its output on the terminal, because it is what the person wants to see; each line is also given
+    /// to `on_line`.
+    pub(crate) fn show(mut self, mut on_line: impl FnMut(&str)) -> Result<ExitStatus> {
         let program = self.command.get_program().to_string_lossy().into_owned();
         let mut child = self
             .command
             .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
             .process_group(0)
             .spawn()
             .with_context(|| format!("cannot start {program} ({})", self.label))?;
-        let status = wait(&mut child, self.limit, || {});
+        let (sender, receiver) = mpsc::channel();
+        if let Some(pipe) = child.stdout.take() {
+            send_lines(pipe, sender.clone());
+        }
+        if let Some(pipe) = child.stderr.take() {
+            send_lines(pipe, sender.clone());
+        }
+        drop(sender);
+        let mut show = |line: String| {
+            terminal::raw(&line);
+            on_line(&line);
+        };
+        let status = wait(&mut child, self.limit, || receiver.try_iter().for_each(&mut show));
         end_group(&mut child);
+        // Both pipes end with the group, so this ends too.
+        receiver.iter().for_each(&mut show);
         status.with_context(|| self.label.clone())
+    }
+}
+
+fn send_lines(pipe: impl Read + Send + 'static, sender: mpsc::Sender<String>) {
+    thread::spawn(move || each_line(pipe, |line| drop(sender.send(String::from_utf8_lossy(line).into_owned()))));
+}
+
+fn each_line(pipe: impl Read, mut on_line: impl FnMut(&[u8])) {
+    let mut reader = BufReader::new(pipe);
+    let mut line = Vec::new();
+    while reader.read_until(b'\n', &mut line).is_ok_and(|count| count > 0) {
+        on_line(&line);
+        line.clear();
     }
 }
 
@@ -161,16 +194,13 @@ fn copy_lines(
 ) -> thread::JoinHandle<()> {
     let (log, last_line) = (Arc::clone(log), Arc::clone(last_line));
     thread::spawn(move || {
-        let mut reader = BufReader::new(pipe);
-        let mut line = Vec::new();
-        while reader.read_until(b'\n', &mut line).is_ok_and(|count| count > 0) {
-            let _ = log.lock().unwrap_or_else(PoisonError::into_inner).write_all(&line);
-            let text = String::from_utf8_lossy(&line);
+        each_line(pipe, |line| {
+            let _ = log.lock().unwrap_or_else(PoisonError::into_inner).write_all(line);
+            let text = String::from_utf8_lossy(line);
             if !text.trim().is_empty() {
                 text.trim().clone_into(&mut last_line.lock().unwrap_or_else(PoisonError::into_inner));
             }
-            line.clear();
-        }
+        });
     })
 }
 
@@ -227,7 +257,8 @@ mod tests {
 
     #[test]
     fn a_failing_child_is_told_with_the_end_of_its_output() {
-        let task = Task::new("failing child of a test", shell("echo first; echo last >&2; exit 3"), Duration::from_secs(20));
+        let task =
+            Task::new("failing child of a test", shell("echo first; echo last >&2; exit 3"), Duration::from_secs(20));
         let message = task.run().unwrap_err().to_string();
         assert!(message.contains("exit status: 3") && message.contains("| last"), "{message}");
     }

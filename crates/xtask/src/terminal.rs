@@ -12,25 +12,31 @@ pub(crate) fn continuous_integration() -> bool {
     env::var("CI").is_ok_and(|value| !matches!(value.as_str(), "" | "0" | "false"))
 }
 
+/// A closed terminal must not end a command in the middle of its cleaning up, so failed writes are ignored.
+pub(crate) fn raw(text: &str) {
+    let mut error = io::stderr().lock();
+    let _ = error.write_all(text.as_bytes());
+    let _ = error.flush();
+}
+
 pub(crate) fn step(text: &str) {
-    eprintln!("==> {text}");
+    raw(&format!("==> {text}\n"));
 }
 
 pub(crate) fn note(text: &str) {
-    eprintln!("    {text}");
+    raw(&format!("    {text}\n"));
 }
 
 pub(crate) fn failure(error: &anyhow::Error) {
-    eprintln!("\nerror: {error}");
+    raw(&format!("\nerror: {error}\n"));
     for cause in error.chain().skip(1) {
-        eprintln!("  because: {cause}");
+        raw(&format!("  because: {cause}\n"));
     }
 }
 
 /// Asks before something that changes the machine; anything but y or yes is no.
 pub(crate) fn agree(question: &str) -> bool {
-    eprint!("{question} [y/N] ");
-    let _ = io::stderr().flush();
+    raw(&format!("{question} [y/N] "));
     let mut answer = String::new();
     io::stdin().lock().read_line(&mut answer).is_ok() && matches!(answer.trim().to_lowercase().as_str(), "y" | "yes")
 }
@@ -60,11 +66,10 @@ impl Progress {
         let seconds = self.started.elapsed().as_secs();
         let line = shorten(&format!("    {} ({seconds} s) {}", self.label, printable(last_line)), 110);
         if self.terminal {
-            eprint!("\r\x1b[K{line}");
-            let _ = io::stderr().flush();
+            raw(&format!("\r\x1b[K{line}"));
             self.dirty = true;
         } else {
-            eprintln!("{line}");
+            raw(&format!("{line}\n"));
         }
     }
 
@@ -76,7 +81,7 @@ impl Progress {
 impl Drop for Progress {
     fn drop(&mut self) {
         if self.dirty {
-            eprint!("\r\x1b[K");
+            raw("\r\x1b[K");
         }
     }
 }

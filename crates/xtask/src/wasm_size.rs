@@ -33,7 +33,9 @@ pub(crate) fn check(wasm: &Path) -> Result<()> {
         kilobytes(budget.gzip)
     ));
     if exceeds(&size, &budget) {
-        bail!("the Worker is larger than {BUDGET} allows: make it smaller, or raise the budget in the commit that needs it");
+        bail!(
+            "the Worker is larger than {BUDGET} allows: make it smaller, or raise the budget in the commit that needs it"
+        );
     }
     Ok(())
 }
@@ -45,7 +47,10 @@ fn exceeds(size: &Size, budget: &Size) -> bool {
 fn parse(text: &str) -> Result<Size> {
     let value: serde_json::Value = serde_json::from_str(text).with_context(|| format!("{BUDGET} is not JSON"))?;
     let field = |name: &str| {
-        value.get(name).and_then(serde_json::Value::as_u64).with_context(|| format!("{BUDGET}: {name} must be a number of bytes"))
+        value
+            .get(name)
+            .and_then(serde_json::Value::as_u64)
+            .with_context(|| format!("{BUDGET}: {name} must be a number of bytes"))
     };
     Ok(Size { raw: field("rawBytes")?, gzip: field("gzipBytes")? })
 }

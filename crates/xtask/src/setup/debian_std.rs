@@ -106,9 +106,21 @@ fn fill(sysroot: &Path) -> Result<()> {
     symlink(Path::new("/usr/lib/rustlib").join(&host), sysroot.join("lib/rustlib").join(&host))?;
     let wrapper = sysroot.join("bin/rustc");
     fs::create_dir_all(sysroot.join("bin"))?;
-    let script =
-        format!("#!/bin/sh\nsysroot=$(dirname \"$(dirname \"$(readlink -f \"$0\")\")\")\nexec {COMPILER} --sysroot \"$sysroot\" \"$@\"\n");
+    let script = format!(
+        "#!/bin/sh\nsysroot=$(dirname \"$(dirname \"$(readlink -f \"$0\")\")\")\nexec {COMPILER} --sysroot \"$sysroot\" \"$@\"\n"
+    );
     fs::write(&wrapper, script)?;
     fs::set_permissions(&wrapper, fs::Permissions::from_mode(0o755))?;
     fs::remove_dir_all(&build).context("cannot remove the build folder")
+}
+
+/// The clippy that belongs to Debian's compiler, installed when it is missing.
+pub(crate) fn clippy_driver() -> Result<PathBuf> {
+    let package = "rust-web-clippy";
+    if apt::installed(package).is_none() {
+        apt::install(&[package])?;
+    }
+    let driver = PathBuf::from("/usr/bin/clippy-driver");
+    anyhow::ensure!(is_executable(&driver), "{package} is installed, and {} is not there", driver.display());
+    Ok(driver)
 }

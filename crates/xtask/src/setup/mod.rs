@@ -16,6 +16,7 @@ mod wasm_target;
 
 pub(crate) use bubblewrap::Bubblewrap;
 pub(crate) use cargo_tool::CargoTool;
+pub(crate) use debian_std::clippy_driver;
 pub(crate) use native_target::{NativeTarget, StaticTarget};
 pub(crate) use node::Node;
 pub(crate) use node_modules::NodeModules;
@@ -57,8 +58,12 @@ pub(crate) fn ensure(requirements: &[&dyn Requirement]) -> Result<()> {
     if missing.is_empty() {
         return Ok(());
     }
-    let (megabytes, minutes) = missing.iter().fold((0, 0), |(size, time), (_, cost)| (size + cost.megabytes, time + cost.minutes));
-    terminal::step(&format!("Installing {} things first: about {megabytes} MB, up to {minutes} min on 2 cores", missing.len()));
+    let (megabytes, minutes) =
+        missing.iter().fold((0, 0), |(size, time), (_, cost)| (size + cost.megabytes, time + cost.minutes));
+    terminal::step(&format!(
+        "Installing {} things first: about {megabytes} MB, up to {minutes} min on 2 cores",
+        missing.len()
+    ));
     for (number, (requirement, cost)) in missing.iter().enumerate() {
         let line = format!("{}. {}: {}", number + 1, requirement.name(), cost.how);
         terminal::note(&format!("{line} ({} MB, up to {} min)", cost.megabytes, cost.minutes));

@@ -1,0 +1,233 @@
+//! `cargo xtask dev`: the local stack on one machine, without an account and without Docker.
+//!
+//! ```text
+//! install what is missing ─ build sandboxd and the Worker ─ sandboxd host ─ wrangler dev (workerd) ─ a real exec ─ print
+//! ```
+//!
+//! Then it watches: it ends when a child ends (and says why), on Ctrl-C, on SIGTERM, and when the terminal closes. State is
+//! kept in `.cloudflare-ops/` (keys, workspaces of sandboxes) and `.wrangler/` (Durable Objects).
+//!
+//! Left out: running the host inside Docker where bubblewrap may not run; then the host says what to change.
+
+mod family;
+mod probe;
+mod secrets;
+
+use crate::setup::{self, Bubblewrap, NativeTarget, Node, NodeModules, Requirement, WasmTarget};
+use crate::{build, run, sandboxd, terminal, workspace};
+use anyhow::{Context, Result, bail};
+use clap::{Args, ValueEnum};
+use family::Family;
+use probe::Probe;
+use secrets::Secrets;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+const HOST_START: Duration = Duration::from_secs(20);
+const WORKER_START: Duration = Duration::from_secs(180);
+
+#[derive(Args)]
+pub(crate) struct Options {
+    /// Port of the Worker on 127.0.0.1; a free one is taken when it is busy
+    #[arg(long, default_value_t = 8787)]
+    port: u16,
+    /// How sandboxes are kept apart
+    #[arg(long, value_enum, default_value_t = Isolation::Bubblewrap)]
+    isolation: Isolation,
+}
+
+#[derive(Clone, Copy, PartialEq, ValueEnum)]
+enum Isolation {
+    /// Own user, process, mount and ipc namespaces
+    Bubblewrap,
+    /// No isolation at all: commands run as this user, with this user's files
+    None,
+}
+
+impl Isolation {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Bubblewrap => "bubblewrap",
+            Self::None => "none",
+        }
+    }
+}
+
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let folder = workspace::root().join(".cloudflare-ops");
+    let secrets = Secrets::load(&folder)?;
+    let _running = only_one(&folder)?;
+    ensure_tools(options.isolation)?;
+    terminal::step("Building sandboxd");
+    let binary = sandboxd::build()?;
+    build::worker()?;
+    fs::create_dir_all(workspace::logs())?;
+
+    let mut family = Family::new()?;
+    terminal::step(&format!("Starting the sandbox host (isolation: {})", options.isolation.as_str()));
+    let host_url = start_host(&mut family, &binary, &folder, &secrets, options.isolation)?;
+
+    let port = probe::free_port(options.port)?;
+    if port != options.port {
+        terminal::note(&format!("port {} is busy; taking {port}", options.port));
+    }
+    terminal::step("Starting the Worker in workerd");
+    let url = format!("http://127.0.0.1:{port}");
+    let log = start_worker(&mut family, &folder, &secrets, &host_url, port)?;
+    let probe = Probe::new(&url, &secrets.key);
+    let deadline = Instant::now() + WORKER_START;
+    while !probe.healthy() {
+        family.check()?;
+        if Instant::now() > deadline {
+            bail!("the Worker did not answer in {} s\n{}", WORKER_START.as_secs(), run::tail(&log, 25));
+        }
+        run::pause(Duration::from_millis(100))?;
+    }
+    probe
+        .exec()
+        .with_context(|| format!("the Worker runs, but a first command failed; its log is {}", log.display()))?;
+    greet(&url, &secrets.key, &log);
+    watch(&mut family, &log)
+}
+
+/// Holds the checkout's stack: two would share state and keys.
+fn only_one(folder: &Path) -> Result<File> {
+    let path = folder.join("dev.lock");
+    let file = File::create(&path).with_context(|| format!("cannot create {}", path.display()))?;
+    if file.try_lock().is_err() {
+        bail!("`cargo xtask dev` of this checkout is running already: use that one, or end it with Ctrl-C first");
+    }
+    Ok(file)
+}
+
+fn ensure_tools(isolation: Isolation) -> Result<()> {
+    let (worker_build, wasm_bindgen) = build::cargo_tools()?;
+    let mut needed: Vec<&dyn Requirement> = vec![];
+    if isolation == Isolation::Bubblewrap {
+        // First, because it may ask for a password.
+        needed.push(&Bubblewrap);
+    }
+    needed.extend([&WasmTarget as &dyn Requirement, &NativeTarget, &Node, &NodeModules, &worker_build, &wasm_bindgen]);
+    setup::ensure(&needed)
+}
+
+/// Starts `sandboxd host` and tells the URL it prints once it listens.
+fn start_host(
+    family: &mut Family,
+    binary: &Path,
+    folder: &Path,
+    secrets: &Secrets,
+    isolation: Isolation,
+) -> Result<String> {
+    let log = workspace::logs().join("sandboxd-host.log");
+    let mut command = run::command(binary);
+    command.args(["host", "--listen", "127.0.0.1:0", "--isolation", isolation.as_str(), "--data-dir"]);
+    command.arg(folder.join("sandboxes")).env("SANDBOX_HOST_TOKEN", &secrets.host_token);
+    family.start("the sandbox host", command, &log)?;
+    let deadline = Instant::now() + HOST_START;
+    loop {
+        let text = fs::read_to_string(&log).unwrap_or_default();
+        if let Some(url) = listening_url(&text) {
+            return Ok(url);
+        }
+        family.check().context("the sandbox host did not start")?;
+        if Instant::now() > deadline {
+            bail!("the sandbox host did not listen in {} s\n{}", HOST_START.as_secs(), run::tail(&log, 25));
+        }
+        run::pause(Duration::from_millis(20))?;
+    }
+}
+
+/// The URL in a whole line `listening on http://…`.
+fn listening_url(log: &str) -> Option<String> {
+    let whole_lines = log.rsplit_once('\n')?.0;
+    whole_lines.lines().find_map(|line| line.trim().strip_prefix("listening on ").map(str::to_owned))
+}
+
+fn start_worker(
+    family: &mut Family,
+    folder: &Path,
+    secrets: &Secrets,
+    host_url: &str,
+    port: u16,
+) -> Result<std::path::PathBuf> {
+    let variables = folder.join("worker.env");
+    secrets.write_worker_file(&variables, host_url)?;
+    let log = workspace::logs().join("wrangler-dev.log");
+    let mut command: Command = NodeModules::wrangler()?;
+    command
+        .args(["dev", "--enable-containers=false", "--show-interactive-dev-session=false", "--ip", "127.0.0.1"])
+        .args(["--inspector-port", "0", "--port", &port.to_string(), "--env-file"])
+        .arg(variables)
+        .env("NO_COLOR", "1");
+    family.start("the Worker (wrangler dev)", command, &log)?;
+    Ok(log)
+}
+
+fn greet(url: &str, key: &str, log: &Path) {
+    // Keys go to standard output alone, so that what is logged of standard error holds none.
+    let mut out = std::io::stdout().lock();
+    let _ = writeln!(
+        out,
+        "\nReady. Paste this into another terminal:\n\n\
+         URL={url}\n\
+         KEY={key}\n\
+         curl -s $URL/v1/tools/exec -H \"Authorization: Bearer $KEY\" -d '{{\"command\":\"python3 -c \\\"print(6*7)\\\"; uname -a\"}}'\n\n\
+         A change under src/ is built and served at once. Log of the Worker: {}\nCtrl-C ends everything.\n",
+        log.display()
+    );
+    let _ = out.flush();
+}
+
+/// Shows the errors among what wrangler says, until something ends.
+fn watch(family: &mut Family, log: &Path) -> Result<()> {
+    let mut lines = BufReader::new(File::open(log)?);
+    let mut line = String::new();
+    while !run::was_interrupted() {
+        family.check()?;
+        while lines.read_line(&mut line).is_ok_and(|count| count > 0) {
+            // A line may be read while it is being written: it is shown once it is whole.
+            if !line.ends_with('\n') {
+                break;
+            }
+            if worth_showing(&line) {
+                terminal::raw(&format!("worker: {line}"));
+            }
+            line.clear();
+        }
+        if run::pause(Duration::from_millis(100)).is_err() {
+            break;
+        }
+    }
+    terminal::step("Ending the local stack");
+    Ok(())
+}
+
+fn worth_showing(line: &str) -> bool {
+    let text = line.to_ascii_lowercase();
+    text.contains("error") || text.contains("[custom build] ==>") || text.contains("panicked")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_url_is_taken_only_from_a_whole_line() {
+        assert_eq!(listening_url("warming up\nlistening on http://127.0.0.1:41"), None);
+        assert_eq!(
+            listening_url("warming up\nlistening on http://127.0.0.1:4123\n").as_deref(),
+            Some("http://127.0.0.1:4123")
+        );
+    }
+
+    #[test]
+    fn errors_and_rebuilds_are_shown_and_requests_are_not() {
+        assert!(worth_showing("[custom build] error[E0308]: mismatched types\n"));
+        assert!(worth_showing("[custom build] ==> Building the Worker\n"));
+        assert!(!worth_showing("[wrangler:info] GET /health 200 OK (2ms)\n"));
+    }
+}

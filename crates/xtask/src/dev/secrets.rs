@@ -1,0 +1,115 @@
+//! The dev key and the host token: random, made once a checkout, kept in files that only this user may read and that git
+//! ignores. They reach the children by environment and by file, never by argument.
+
+use anyhow::{Context, Result, bail};
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::Path;
+
+pub(crate) struct Secrets {
+    pub(crate) key: String,
+    pub(crate) host_token: String,
+}
+
+const KEY: &str = "WORKER_API_KEY_SECRET";
+const HOST_TOKEN: &str = "SANDBOX_HOST_TOKEN";
+
+impl Secrets {
+    /// Those of an earlier start, or new ones.
+    pub(crate) fn load(folder: &Path) -> Result<Self> {
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(folder)
+            .with_context(|| format!("cannot create {}", folder.display()))?;
+        let path = folder.join("dev.env");
+        match fs::read_to_string(&path) {
+            Ok(text) => {
+                parse(&text).with_context(|| format!("{} is damaged: delete it, a new one is made", path.display()))
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                let secrets = Self { key: format!("dev_{}", random()?), host_token: random()? };
+                write_private(&path, &format!("{KEY}={}\n{HOST_TOKEN}={}\n", secrets.key, secrets.host_token))?;
+                Ok(secrets)
+            }
+            Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
+        }
+    }
+
+    /// The Worker's secrets in the form that wrangler's `--env-file` reads.
+    pub(crate) fn write_worker_file(&self, path: &Path, host_url: &str) -> Result<()> {
+        let text = format!("{KEY}={}\n{HOST_TOKEN}={}\nSANDBOX_HOST_URL={host_url}\n", self.key, self.host_token);
+        write_private(path, &text)
+    }
+}
+
+fn parse(text: &str) -> Result<Secrets> {
+    let value = |name: &str| {
+        let found = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
+        found.filter(|value| !value.is_empty()).map(str::to_owned).with_context(|| format!("{name} is missing"))
+    };
+    Ok(Secrets { key: value(KEY)?, host_token: value(HOST_TOKEN)? })
+}
+
+/// 256 bits of the kernel's randomness in hexadecimal.
+fn random() -> Result<String> {
+    let mut bytes = [0; 32];
+    fs::File::open("/dev/urandom")
+        .and_then(|mut file| file.read_exact(&mut bytes))
+        .context("cannot read /dev/urandom")?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+fn write_private(path: &Path, text: &str) -> Result<()> {
+    let unfinished = path.with_added_extension("unfinished");
+    match fs::remove_file(&unfinished) {
+        Err(error) if error.kind() != ErrorKind::NotFound => bail!("cannot replace {}: {error}", unfinished.display()),
+        _ => {}
+    }
+    // A new file with its mode from the start: at no moment can another user read it.
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&unfinished)?;
+    file.write_all(text.as_bytes())?;
+    fs::rename(&unfinished, path).with_context(|| format!("cannot write {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    struct Folder(std::path::PathBuf);
+
+    impl Folder {
+        fn new(name: &str) -> Self {
+            Self(std::env::temp_dir().join(format!("xtask-secrets-{name}-{}", std::process::id())))
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn the_secrets_of_a_checkout_stay_the_same_and_private() {
+        let folder = Folder::new("stay");
+        let first = Secrets::load(&folder.0).unwrap();
+        let second = Secrets::load(&folder.0).unwrap();
+        assert_eq!((&first.key, &first.host_token), (&second.key, &second.host_token));
+        assert_ne!(first.key.trim_start_matches("dev_"), first.host_token);
+        assert_eq!(first.host_token.len(), 64);
+        let mode = fs::metadata(folder.0.join("dev.env")).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+    }
+
+    #[test]
+    fn a_damaged_file_is_told_and_not_replaced() {
+        let folder = Folder::new("damaged");
+        fs::create_dir_all(&folder.0).unwrap();
+        fs::write(folder.0.join("dev.env"), "WORKER_API_KEY_SECRET=\n").unwrap();
+        let Err(error) = Secrets::load(&folder.0) else { panic!("a damaged file was taken") };
+        assert!(error.to_string().contains("delete it"), "{error}");
+    }
+}

@@ -1,0 +1,220 @@
+//! `cargo xtask test`: every test, tier by tier, and a summary that hides nothing.
+//!
+//! A tier that fails, or cannot begin, is counted and the next one runs; the command fails when any did. `check` is the
+//! first two tiers by themselves.
+
+mod count;
+mod lint;
+
+use crate::run::{self, Task};
+use crate::setup::{self, Bubblewrap, NativeTarget, Node, NodeModules, Requirement, WasmTarget, find_program};
+use crate::{build, sandboxd, terminal, workspace};
+use anyhow::{Context, Result, bail, ensure};
+use clap::{Args, ValueEnum};
+use count::Count;
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant};
+
+#[derive(Args)]
+pub(crate) struct Options {
+    /// Only these tiers (may be given several times)
+    #[arg(long, value_enum)]
+    only: Vec<Tier>,
+    /// Only tests whose name contains this
+    filter: Option<String>,
+}
+
+/// In the order in which they run: the quick ones first.
+#[derive(Clone, Copy, PartialEq, ValueEnum)]
+pub(crate) enum Tier {
+    /// rustfmt and clippy, for the native and the WebAssembly target, warnings denied
+    Lint,
+    /// Everything pure, sandboxd and xtask itself
+    Native,
+    /// Each environment of wrangler.toml, deployed dry
+    Deploy,
+    /// The real Worker in workerd against the real sandboxd
+    Workerd,
+    /// Clients generated from the OpenAPI document
+    Clients,
+}
+
+impl Tier {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Lint => "lint",
+            Self::Native => "native",
+            Self::Deploy => "deploy",
+            Self::Workerd => "workerd",
+            Self::Clients => "clients",
+        }
+    }
+
+    /// Generous: a tier compiles first, on a slow machine with another build beside it.
+    fn limit(self) -> Duration {
+        Duration::from_secs(60 * if self == Self::Workerd { 25 } else { 20 })
+    }
+}
+
+struct Outcome {
+    tier: Tier,
+    count: Count,
+    seconds: u64,
+    error: Option<anyhow::Error>,
+}
+
+pub(crate) fn check() -> Result<ExitCode> {
+    run_tiers(&[Tier::Lint], None)
+}
+
+pub(crate) fn run(options: &Options) -> Result<ExitCode> {
+    let tiers: Vec<Tier> = Tier::value_variants()
+        .iter()
+        .copied()
+        .filter(|tier| options.only.is_empty() || options.only.contains(tier))
+        .collect();
+    run_tiers(&tiers, options.filter.as_deref())
+}
+
+fn run_tiers(tiers: &[Tier], filter: Option<&str>) -> Result<ExitCode> {
+    ensure_tools(tiers)?;
+    let mut outcomes = Vec::new();
+    for &tier in tiers {
+        terminal::step(&format!("Tests: {}", tier.name()));
+        let started = Instant::now();
+        let mut count = Count::default();
+        let result = run_tier(tier, filter, &mut count);
+        if run::was_interrupted() {
+            bail!("interrupted");
+        }
+        if let Err(error) = &result {
+            terminal::failure(error);
+        }
+        outcomes.push(Outcome { tier, count, seconds: started.elapsed().as_secs(), error: result.err() });
+    }
+    Ok(summarize(&outcomes, filter))
+}
+
+fn ensure_tools(tiers: &[Tier]) -> Result<()> {
+    let (worker_build, wasm_bindgen) = build::cargo_tools()?;
+    let mut needed: Vec<&dyn Requirement> = Vec::new();
+    let any = |some: &[Tier]| tiers.iter().any(|tier| some.contains(tier));
+    if any(&[Tier::Native, Tier::Workerd, Tier::Clients]) {
+        needed.push(&Bubblewrap);
+    }
+    if any(&[Tier::Lint, Tier::Deploy, Tier::Workerd, Tier::Clients]) {
+        needed.push(&WasmTarget);
+    }
+    if any(&[Tier::Lint]) {
+        needed.push(&lint::Components);
+    }
+    if any(&[Tier::Deploy, Tier::Workerd, Tier::Clients]) {
+        needed.extend([&Node as &dyn Requirement, &NodeModules, &worker_build, &wasm_bindgen]);
+    }
+    if any(&[Tier::Workerd, Tier::Clients]) {
+        needed.push(&NativeTarget);
+    }
+    setup::ensure(&needed)
+}
+
+fn run_tier(tier: Tier, filter: Option<&str>, count: &mut Count) -> Result<()> {
+    match tier {
+        Tier::Lint => lint::run(count),
+        Tier::Native => {
+            let mut command = run::command("cargo");
+            command.args(["test", "--workspace", "--no-fail-fast"]);
+            run_tests(tier, command, filter, count)
+        }
+        Tier::Deploy => dry_deploy(count),
+        Tier::Workerd | Tier::Clients => run_tests(tier, stack_tests(tier)?, filter, count),
+    }
+}
+
+/// A test binary of the root package that starts the real stack: what it starts is built before.
+fn stack_tests(tier: Tier) -> Result<Command> {
+    let binary = sandboxd::build()?;
+    build::worker()?;
+    let mut command = run::command("cargo");
+    command.args(["test", "--package", "cloudflare-ops", "--features", "integration", "--test", tier.name()]);
+    let node = Node.folder()?.map_or_else(|| find_program("node"), |folder| Some(folder.join("node")));
+    command
+        .env("PATH", Node.path_variable()?)
+        .env("CLOUDFLARE_OPS_NODE", node.context("node is not on the PATH")?)
+        .env("CLOUDFLARE_OPS_SANDBOXD", binary)
+        .env("WRANGLER_SEND_METRICS", "false");
+    Ok(command)
+}
+
+fn run_tests(tier: Tier, mut command: Command, filter: Option<&str>, count: &mut Count) -> Result<()> {
+    if std::io::stderr().is_terminal() {
+        command.env("CARGO_TERM_COLOR", "always");
+    }
+    if terminal::continuous_integration() {
+        command.arg("--locked");
+    }
+    if let Some(filter) = filter {
+        command.args(["--", filter]);
+    }
+    let status = Task::new(tier.name(), command, tier.limit()).show(|line| count.add(line))?;
+    ensure!(status.success(), "the tests of tier {} failed ({status})", tier.name());
+    // Without a filter, a tier in which nothing ran tested nothing.
+    ensure!(count.passed > 0 || filter.is_some(), "tier {} ran no test", tier.name());
+    Ok(())
+}
+
+/// What wrangler makes of each environment, without an account and without building the image.
+fn dry_deploy(count: &mut Count) -> Result<()> {
+    build::worker()?;
+    let mut failed = Vec::new();
+    for environment in ["", "staging", "production"] {
+        let name = if environment.is_empty() { "top level" } else { environment };
+        let mut command: Command = NodeModules::wrangler()?;
+        command.args(["deploy", "--dry-run", "--env", environment, "--outdir"]).arg(dry_run_folder(name));
+        command.args(["--containers-rollout", "none"]).env("CI", "true").env("NO_COLOR", "1");
+        match Task::new(&format!("wrangler deploy --dry-run, {name}"), command, Duration::from_secs(240)).run() {
+            Ok(()) => count.passed += 1,
+            Err(error) => {
+                terminal::failure(&error);
+                count.failed += 1;
+                failed.push(name);
+            }
+        }
+    }
+    ensure!(failed.is_empty(), "wrangler refuses: {}", failed.join(", "));
+    Ok(())
+}
+
+fn dry_run_folder(name: &str) -> PathBuf {
+    workspace::target().join("dry-run").join(name.replace(' ', "-"))
+}
+
+fn summarize(outcomes: &[Outcome], filter: Option<&str>) -> ExitCode {
+    terminal::raw("\n");
+    terminal::step(&match filter {
+        None => "Summary".to_owned(),
+        Some(filter) => format!("Summary of tests whose name contains {filter:?}"),
+    });
+    let mut total = Count::default();
+    for Outcome { tier, count, seconds, error } in outcomes {
+        total.passed += count.passed;
+        // A tier that failed without a failed test (it did not compile, say) is a failure of its own.
+        total.failed += count.failed.max(u64::from(error.is_some()));
+        total.ignored += count.ignored;
+        let verdict = if error.is_some() { "FAILED" } else { "ok" };
+        terminal::note(&format!(
+            "{:<8} {verdict:<7} {} passed, {} failed, {} ignored, {seconds} s",
+            tier.name(),
+            count.passed,
+            count.failed,
+            count.ignored
+        ));
+        if let Some(error) = error {
+            terminal::note(&format!("         {}", error.to_string().lines().next().unwrap_or_default()));
+        }
+    }
+    terminal::note("container not built yet: sandboxes as Cloudflare Containers have no tests here");
+    terminal::note(&format!("total: {} passed, {} failed, {} ignored", total.passed, total.failed, total.ignored));
+    if total.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

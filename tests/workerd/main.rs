@@ -1,1 +1,29 @@
-//! The built Worker in real workerd against the real `sandboxd host`.
+//! The built Worker in real workerd against the real `sandboxd host`, with real commands in bubblewrap.
+//!
+//! Tests share one stack and take a sandbox each; those that kill something or need another setting start a stack of
+//! their own. Run by `cargo xtask test`, or by hand after `cargo xtask build`:
+//! `cargo test --test workerd --features integration -- --test-threads=8`.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test that cannot go on fails there"
+)]
+
+mod admission;
+mod arguments;
+mod commands;
+mod concurrency;
+mod deaths;
+mod disconnects;
+mod doors;
+mod environment;
+mod files;
+mod large_files;
+mod lifecycle;
+mod output;
+mod seam;
+mod streams;
+mod timeouts;

@@ -4,6 +4,10 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use reqwest::{Method, RequestBuilder, header::HeaderMap};
 use serde_json::Value;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
 
 use crate::sse::EventStream;
 
@@ -89,14 +93,40 @@ impl Client {
     }
 
     /// A buffered tool call.
-    pub async fn call(&self, tool: &str, arguments: &Value) -> Answer {
-        let body = serde_json::to_vec(arguments).expect("a JSON value is JSON");
-        self.post(&format!("/v1/tools/{tool}"), body).await
+    pub fn call<'a>(&'a self, tool: &'a str, arguments: &Value) -> impl Future<Output = Answer> + use<'a> {
+        let body = arguments.to_string();
+        async move { self.post(&format!("/v1/tools/{tool}"), body).await }
     }
 
     /// `POST` of bytes that may or may not be JSON, as `curl -d` does it.
     pub async fn post(&self, path: &str, body: impl Into<reqwest::Body>) -> Answer {
         self.send(self.request(Method::POST, path).header("content-type", "application/json").body(body)).await
+    }
+
+    /// Sends bytes as they are on a connection of their own, and gives whatever comes back until it closes.
+    ///
+    /// For requests that no well-behaved client makes. `{key}` in `head` becomes this client's key.
+    ///
+    /// # Panics
+    /// When the Worker cannot be reached.
+    pub async fn raw(&self, head: &str) -> String {
+        let mut connection = self.connect(head).await;
+        let mut answer = Vec::new();
+        // A reset after the answer is no matter here: what came is what is judged.
+        let _ = connection.read_to_end(&mut answer).await;
+        String::from_utf8_lossy(&answer).into_owned()
+    }
+
+    /// Opens a connection and sends `head` with `\n` turned into the line ends of HTTP; the caller goes on from there.
+    ///
+    /// # Panics
+    /// When the Worker cannot be reached.
+    pub async fn connect(&self, head: &str) -> TcpStream {
+        let address = self.base.strip_prefix("http://").unwrap_or(&self.base);
+        let mut connection = TcpStream::connect(address).await.expect("the Worker listens");
+        let head = head.replace("{key}", self.key.as_deref().unwrap_or_default()).replace('\n', "\r\n");
+        connection.write_all(head.as_bytes()).await.expect("the Worker reads");
+        connection
     }
 
     /// A streamed tool call.

@@ -9,7 +9,14 @@ use std::{
 use serde_json::{Value, json};
 
 use crate::{
-    RUNTIME, client::Client, fault::Operation, guardian::process_folder, host::Host, proxy::FaultProxy, worker::Worker,
+    RUNTIME,
+    client::{Answer, Client},
+    fault::Operation,
+    guardian::process_folder,
+    host::Host,
+    proxy::FaultProxy,
+    sse::{EventStream, Transcript},
+    worker::Worker,
     worker::WorkerSettings,
 };
 
@@ -96,7 +103,12 @@ impl Stack {
 
     /// A name that no sandbox has yet; destroyed like the others in case the test makes it.
     pub fn unmade_sandbox(&self) -> Sandbox {
-        Sandbox { id: random_name("s"), client: self.client(), proxy: self.proxy.clone() }
+        self.adopt(&random_name("s"))
+    }
+
+    /// Takes charge of a sandbox that a call made by itself.
+    pub fn adopt(&self, id: &str) -> Sandbox {
+        Sandbox { id: id.to_owned(), client: self.client(), proxy: self.proxy.clone() }
     }
 }
 
@@ -114,6 +126,23 @@ impl Sandbox {
     pub async fn exec(&self, mut arguments: Value) -> Value {
         arguments["sandboxId"] = json!(self.id);
         self.client.call("exec", &arguments).await.ok()
+    }
+
+    /// `exec` with further arguments, streamed to its end.
+    pub async fn exec_streamed(&self, arguments: Value) -> Transcript {
+        self.open_stream(arguments).await.transcript().await
+    }
+
+    /// `exec` with further arguments, as a stream that the caller reads.
+    pub async fn open_stream(&self, mut arguments: Value) -> EventStream {
+        arguments["sandboxId"] = json!(self.id);
+        self.client.stream("exec", &arguments).await
+    }
+
+    /// The answer of any tool that takes a `sandboxId`.
+    pub async fn call(&self, tool: &str, mut arguments: Value) -> Answer {
+        arguments["sandboxId"] = json!(self.id);
+        self.client.call(tool, &arguments).await
     }
 
     /// Standard output of a shell command that exits with 0.

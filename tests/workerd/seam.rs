@@ -1,0 +1,247 @@
+//! Faults between the Worker and a sandbox. Whatever happens there, the caller gets an answer in time that is true.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use test_support::{Fault, Operation, Sandbox, Stack, random_name, within};
+
+/// Longest wait for an answer about a command whose own timeout is a second.
+const LIMIT: Duration = Duration::from_secs(25);
+
+/// Buffered and streamed calls of one command, each as the problem it must end in.
+async fn problems(sandbox: &Sandbox, arguments: Value) -> Vec<Value> {
+    let buffered = within("a buffered answer", LIMIT, sandbox.call("exec", arguments.clone())).await;
+    buffered.any_problem();
+    let streamed = within("the end of a stream", LIMIT, sandbox.exec_streamed(arguments)).await;
+    vec![buffered.json(), streamed.error().clone()]
+}
+
+#[track_caller]
+fn outcome_is_unknown(problem: &Value) {
+    assert_eq!((&problem["code"], &problem["status"]), (&json!("outcome_unknown"), &json!(502)), "{problem}");
+    assert_eq!(problem["retryable"], false, "it may have run: {problem}");
+}
+
+#[tokio::test]
+async fn a_sandbox_that_never_answers_is_given_up_at_the_deadline() {
+    let stack = Stack::shared();
+    let sandbox = stack.sandbox().await;
+    stack.proxy.inject(&sandbox.id, Operation::Exec, Fault::NeverAnswers);
+    let arguments = json!({"command": "echo never", "timeout": 1});
+    for problem in problems(&sandbox, arguments).await {
+        outcome_is_unknown(&problem);
+    }
+    stack.proxy.heal(&sandbox.id);
+    assert_eq!(sandbox.sh("echo healed").await, "healed\n");
+}
+
+#[tokio::test]
+async fn a_connection_closed_without_an_answer_is_no_success() {
+    let stack = Stack::shared();
+    let sandbox = stack.sandbox().await;
+    stack.proxy.inject(&sandbox.id, Operation::Exec, Fault::ClosesAtOnce);
+    for problem in problems(&sandbox, json!({"command": "echo x", "timeout": 1})).await {
+        let code = problem["code"].as_str().unwrap();
+        assert!(["outcome_unknown", "sandbox_unavailable"].contains(&code), "{problem}");
+        if code == "outcome_unknown" {
+            outcome_is_unknown(&problem);
+        }
+    }
+    stack.proxy.heal(&sandbox.id);
+    assert_eq!(sandbox.sh("echo healed").await, "healed\n");
+}
+
+#[tokio::test]
+async fn a_command_never_runs_twice_whatever_breaks() {
+    let stack = Stack::shared();
+    for fault in [Fault::ClosesAtOnce, Fault::ClosesAfterFirstOutput, Fault::OmitsExit] {
+        let sandbox = stack.sandbox().await;
+        stack.proxy.inject_times(&sandbox.id, Operation::Exec, fault.clone(), 1);
+        let answer =
+            sandbox.call("exec", json!({"command": "echo ran; echo ran >> count; sleep 0.3", "timeout": 5})).await;
+        if answer.status == 200 {
+            assert_eq!(answer.ok()["exitCode"], 0, "re-attached: {fault:?}");
+        } else {
+            answer.any_problem();
+        }
+        let count = sandbox.sh("sleep 0.5; cat count 2>/dev/null | wc -l").await;
+        assert!(["0\n", "1\n"].contains(&count.as_str()), "{fault:?}: it ran {count} times");
+    }
+}
+
+#[tokio::test]
+async fn a_stream_that_breaks_is_no_success() {
+    let stack = Stack::shared();
+    let sandbox = stack.sandbox().await;
+    stack.proxy.inject(&sandbox.id, Operation::Exec, Fault::ClosesAfterFirstOutput);
+    for problem in problems(&sandbox, json!({"command": "echo first; sleep 0.2; echo second", "timeout": 2})).await {
+        outcome_is_unknown(&problem);
+    }
+}
+
+#[tokio::test]
+async fn a_stream_that_breaks_once_is_found_again_or_its_outcome_is_unknown() {
+    let stack = Stack::shared();
+    let sandbox = stack.sandbox().await;
+    stack.proxy.inject_times(&sandbox.id, Operation::ExecStart, Fault::ClosesAfterFirstOutput, 1);
+    let transcript =
+        within("the end", LIMIT, sandbox.exec_streamed(json!({"command": "echo first; sleep 0.5; echo second"}))).await;
+    match &transcript.terminal {
+        test_support::Terminal::Result(output) => {
+            assert_eq!(output["stdout"], "first\nsecond\n");
+            assert_eq!(transcript.stdout, b"first\nsecond\n", "no byte twice and none lost");
+        }
+        test_support::Terminal::Error(problem) => outcome_is_unknown(problem),
+    }
+}
+
+#[tokio::test]
+async fn a_stream_that_ends_without_its_exit_is_no_success() {
+    let stack = Stack::shared();
+    let sandbox = stack.sandbox().await;
+    stack.proxy.inject(&sandbox.id, Operation::Exec, Fault::OmitsExit);
+    for problem in problems(&sandbox, json!({"command": "echo out; exit 0", "timeout": 2})).await {
+        outcome_is_unknown(&problem);
+    }
+}
+
+#[tokio::test]
+async fn a_stream_that_falls_silent_is_given_up() {
+    let stack = Stack::shared();
+    let sandbox = stack.sandbox().await;
+    stack.proxy.inject(&sandbox.id, Operation::Exec, Fault::FallsSilent);
+    for problem in problems(&sandbox, json!({"command": "echo out; sleep 0.1", "timeout": 1})).await {
+        outcome_is_unknown(&problem);
+    }
+}
+
+#[tokio::test]
+async fn another_boot_in_the_middle_of_a_command_interrupts_it() {
+    let stack = Stack::shared();
+    let sandbox = stack.sandbox().await;
+    stack.proxy.inject_times(&sandbox.id, Operation::ExecStart, Fault::ClosesAfterFirstOutput, 1);
+    stack.proxy.inject(&sandbox.id, Operation::Exec, Fault::StaleGeneration);
+    let arguments = json!({"command": "echo begun; sleep 1; echo ended", "timeout": 5});
+    let transcript = within("the end of a stream", LIMIT, sandbox.exec_streamed(arguments)).await;
+    let problem = transcript.error();
+    let code = problem["code"].as_str().unwrap();
+    assert!(["interrupted", "outcome_unknown"].contains(&code), "{problem}");
+    assert_eq!(problem["retryable"], false, "{problem}");
+    stack.proxy.heal(&sandbox.id);
+    assert_eq!(sandbox.sh("echo next").await, "next\n");
+}
+
+#[tokio::test]
+async fn an_answer_in_json_where_a_stream_was_expected_is_passed_on() {
+    let stack = Stack::shared();
+    let sandbox = stack.sandbox().await;
+    let marker = random_name("reason");
+    let body = json!({"code": "unavailable", "message": format!("the machine is full: {marker}")});
+    stack.proxy.inject(&sandbox.id, Operation::Exec, Fault::Answers(503, body));
+    for problem in problems(&sandbox, json!({"command": "true", "timeout": 2})).await {
+        assert_eq!((&problem["code"], &problem["status"]), (&json!("sandbox_unavailable"), &json!(503)), "{problem}");
+        assert!(problem.to_string().contains(&marker), "what the sandbox said is kept: {problem}");
+    }
+    stack.proxy.heal(&sandbox.id);
+    let busy = json!({"code": "too_many_execs", "message": "64 execs run"});
+    stack.proxy.inject(&sandbox.id, Operation::Exec, Fault::Answers(429, busy));
+    for problem in problems(&sandbox, json!({"command": "true", "timeout": 2})).await {
+        assert!([429, 503].contains(&problem["status"].as_u64().unwrap()), "{problem}");
+        assert_eq!(problem["retryable"], true, "{problem}");
+    }
+}
+
+#[tokio::test]
+async fn answers_that_make_no_sense_are_never_a_success() {
+    let stack = Stack::shared();
+    let nonsense = [
+        (200, json!({})),
+        (200, json!({"exitCode": 0})),
+        (200, json!([])),
+        (500, json!({"code": "internal", "message": "the daemon panicked"})),
+        (404, json!({"code": "some_new_code", "message": "x"})),
+        (502, json!("<html>")),
+        (204, json!(null)),
+    ];
+    for (status, body) in nonsense {
+        let sandbox = stack.sandbox().await;
+        stack.proxy.inject(&sandbox.id, Operation::Exec, Fault::Answers(status, body.clone()));
+        for problem in problems(&sandbox, json!({"command": "true", "timeout": 1})).await {
+            assert!(problem["status"].as_u64().unwrap() >= 500, "{status} {body}: {problem}");
+            assert_ne!(problem["code"], "internal", "a fault of the sandbox is not the Worker's: {problem}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_start_that_fails_says_why_and_can_be_tried_again() {
+    let stack = Stack::shared();
+    let sandbox = stack.unmade_sandbox();
+    let body = json!({"code": "unavailable", "message": "no more sandboxes on this host"});
+    stack.proxy.inject(&sandbox.id, Operation::Start, Fault::Answers(503, body));
+    let create = || sandbox.client.call("createSandbox", &json!({"id": sandbox.id}));
+    let answer = within("a refusal", LIMIT, create()).await;
+    if answer.status == 200 {
+        // Made without being started: then the first command meets the fault.
+        let refused = within("a refusal", LIMIT, sandbox.call("exec", json!({"command": "true"}))).await;
+        refused.problem(503, "sandbox_unavailable");
+    } else {
+        let problem = answer.problem(503, "sandbox_unavailable");
+        assert!(problem.retryable && problem.headers.contains_key("retry-after"), "{problem:?}");
+        assert!(problem.detail.contains("no more sandboxes"), "{}", problem.detail);
+    }
+    stack.proxy.heal(&sandbox.id);
+    create().await.ok();
+    assert_eq!(sandbox.sh("echo started").await, "started\n");
+}
+
+#[tokio::test]
+async fn a_start_that_never_answers_is_given_up() {
+    let stack = Stack::shared();
+    let sandbox = stack.unmade_sandbox();
+    stack.proxy.inject(&sandbox.id, Operation::Start, Fault::NeverAnswers);
+    let create = || sandbox.client.call("createSandbox", &json!({"id": sandbox.id}));
+    let answer = within("a refusal", Duration::from_secs(45), create()).await;
+    let problem = answer.any_problem();
+    assert!([503, 504].contains(&answer.status), "{} {}", answer.status, problem.code);
+    stack.proxy.heal(&sandbox.id);
+    create().await.ok();
+    assert_eq!(sandbox.sh("echo started").await, "started\n");
+}
+
+#[tokio::test]
+async fn a_host_that_refuses_the_workers_token_is_no_fault_of_the_caller() {
+    let stack = Stack::shared();
+    let sandbox = stack.sandbox().await;
+    let body = json!({"code": "unauthenticated", "message": "another token"});
+    stack.proxy.inject(&sandbox.id, Operation::Any, Fault::Answers(401, body));
+    let answer = within("a refusal", LIMIT, sandbox.call("exec", json!({"command": "true", "timeout": 1}))).await;
+    let problem = answer.any_problem();
+    assert!(answer.status >= 500, "{} {}", answer.status, problem.code);
+}
+
+#[tokio::test]
+async fn file_routes_meet_the_same_faults() {
+    let stack = Stack::shared();
+    let sandbox = stack.sandbox().await;
+    sandbox.call("writeFile", json!({"path": "f", "content": "x"})).await.ok();
+    for fault in
+        [Fault::ClosesAtOnce, Fault::NeverAnswers, Fault::Answers(503, json!({"code": "unavailable", "message": "x"}))]
+    {
+        stack.proxy.inject(&sandbox.id, Operation::Files, fault.clone());
+        let limit = Duration::from_secs(65);
+        for call in [
+            sandbox.call("readFile", json!({"path": "f"})),
+            sandbox.call("writeFile", json!({"path": "f", "content": "y"})),
+        ] {
+            let answer = within("a refusal", limit, call).await;
+            answer.any_problem();
+            assert!(answer.status >= 500, "{fault:?}: {}", answer.text());
+        }
+        let raw = within("a refusal", limit, sandbox.client.get(&sandbox.file_path("f"))).await;
+        raw.any_problem();
+        assert!(raw.status >= 500, "{fault:?}: {}", raw.text());
+        stack.proxy.heal(&sandbox.id);
+        sandbox.client.get(&sandbox.file_path("f")).await;
+    }
+}

@@ -104,6 +104,14 @@ impl GuardedChild {
         self.child.try_wait().ok().flatten()
     }
 
+    /// Waits until the leader ends by itself.
+    ///
+    /// # Panics
+    /// When the operating system does not know the child any more.
+    pub fn wait(&mut self) -> ExitStatus {
+        self.child.wait().expect("a child is waited for once")
+    }
+
     /// Kills the leader alone with SIGKILL and waits for it; what else is in the group must end by itself.
     pub fn kill_leader(&mut self) {
         let _ = self.child.kill();

@@ -1,0 +1,33 @@
+//! schemathesis: whatever it makes of the description, the Worker answers as the description says, and never with a 5xx.
+
+use std::{process::Command, time::Duration};
+
+use test_support::{Stack, StackOptions, scratch_folder};
+
+use crate::{
+    environment::python,
+    tools::{description, run},
+};
+
+/// Its own bound on time is shorter; this one is for a schemathesis that hangs.
+const LIMIT: Duration = Duration::from_secs(280);
+
+#[test]
+fn schemathesis_finds_no_server_error_and_no_violation() {
+    let stack = Stack::start(StackOptions::default());
+    let folder = scratch_folder("schemathesis");
+    let mut command = Command::new(python());
+    command
+        .args(["-m", "schemathesis.cli", "--config-file"])
+        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients/python/schemathesis.toml"))
+        .arg("run")
+        .arg(description())
+        .args(["--url", stack.client().base()])
+        .args(["--phases", "examples,coverage,fuzzing", "--max-examples", "25", "--max-time", "150"])
+        .args(["--seed", "1", "--workers", "2", "--request-timeout", "100", "--no-color"])
+        .current_dir(&folder)
+        .env("TEST_KEY", &stack.key)
+        .env("PYTHONUTF8", "1");
+    let output = run(&mut command, LIMIT, &folder.join("schemathesis.log"));
+    println!("{output}");
+}

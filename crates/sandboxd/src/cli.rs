@@ -1,0 +1,155 @@
+//! The command line.
+
+use std::net::SocketAddr;
+use std::os::fd::RawFd;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::host::HostOptions;
+use crate::secret::{self, Moved};
+use crate::serve::{self, Credentials, Endpoint, ServeOptions};
+
+/// Variable that may hold the token of `serve`.
+const SERVE_TOKEN: &str = "SANDBOXD_TOKEN";
+/// Variable that may hold the environment of commands, as a JSON object of strings.
+const SERVE_ENVIRONMENT: &str = "SANDBOX_ENV_JSON";
+/// Variable that may hold the token of `host`.
+const HOST_TOKEN: &str = "SANDBOX_HOST_TOKEN";
+/// Whom commands run as when the daemon is root and is not told otherwise.
+const UNPRIVILEGED: Credentials = Credentials { uid: 1000, gid: 1000 };
+
+/// Control server of sandboxes.
+#[derive(Parser)]
+#[command(name = "sandboxd", version)]
+struct Cli {
+    #[command(subcommand)]
+    mode: Mode,
+}
+
+#[derive(Subcommand)]
+enum Mode {
+    /// Control server of the sandbox that it runs in.
+    Serve(ServeArguments),
+    /// Starts and serves many sandboxes on this machine.
+    Host(HostArguments),
+    /// Prints the control API as OpenAPI 3.1.
+    Openapi,
+}
+
+#[derive(Args)]
+struct ServeArguments {
+    /// Address to listen on.
+    #[arg(long, default_value = "0.0.0.0:3000")]
+    listen: SocketAddr,
+    /// Listening socket that is inherited under this number, instead of --listen.
+    #[arg(long, conflicts_with_all = ["listen", "unix"])]
+    listen_fd: Option<RawFd>,
+    /// Unix socket to listen on, instead of --listen.
+    #[arg(long, conflicts_with = "listen")]
+    unix: Option<PathBuf>,
+    /// Descriptor to read the token from; without it the variable SANDBOXD_TOKEN is needed.
+    #[arg(long)]
+    token_fd: Option<RawFd>,
+    /// Descriptor to read the environment of commands from (a JSON object); else the variable SANDBOX_ENV_JSON.
+    #[arg(long)]
+    env_fd: Option<RawFd>,
+    /// Value of SANDBOX_ID in commands; else the variable SANDBOX_ID.
+    #[arg(long)]
+    sandbox_id: Option<String>,
+    /// The workspace.
+    #[arg(long, default_value_os_t = serve::default_root())]
+    root: PathBuf,
+    /// Whom commands run as, `uid:gid`. Default: 1000:1000 when the daemon is root, else the daemon's own user.
+    #[arg(long, value_parser = credentials)]
+    user: Option<Credentials>,
+    /// What separates this sandbox from its machine, as JSON, for `health`.
+    #[arg(long)]
+    isolation_json: Option<String>,
+}
+
+#[derive(Args)]
+struct HostArguments {
+    /// Address to listen on; port 0 takes a free one.
+    #[arg(long, default_value = "127.0.0.1:0")]
+    listen: SocketAddr,
+    /// Where the workspaces are kept.
+    #[arg(long)]
+    data_dir: PathBuf,
+    /// Descriptor to read the token from; without it the variable SANDBOX_HOST_TOKEN is needed.
+    #[arg(long)]
+    token_fd: Option<RawFd>,
+    /// What separates sandboxes.
+    #[arg(long, value_enum, default_value_t = IsolationKind::Bubblewrap)]
+    isolation: IsolationKind,
+    /// Sandboxes at once.
+    #[arg(long, default_value_t = 1000)]
+    max_sandboxes: usize,
+}
+
+/// What separates sandboxes from the machine and from each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum IsolationKind {
+    /// Linux namespaces, made by bubblewrap.
+    Bubblewrap,
+    /// Nothing: for trusted commands only.
+    None,
+}
+
+/// Runs what the command line says.
+pub fn run() -> Result<(), String> {
+    match Cli::parse().mode {
+        Mode::Serve(arguments) => serve::run(serve_options(arguments)?),
+        Mode::Host(arguments) => crate::host::run(host_options(arguments)?),
+        Mode::Openapi => {
+            print!("{}", crate::openapi::yaml()?);
+            Ok(())
+        }
+    }
+}
+
+fn serve_options(arguments: ServeArguments) -> Result<ServeOptions, String> {
+    secret::move_out_of_environment(&[
+        Moved { variable: SERVE_TOKEN, option: "--token-fd" },
+        Moved { variable: SERVE_ENVIRONMENT, option: "--env-fd" },
+    ])
+    .map_err(|error| format!("could not move secrets out of the environment: {error}"))?;
+    let isolation = arguments
+        .isolation_json
+        .map(|json| serde_json::from_str(&json))
+        .transpose()
+        .map_err(|error| format!("--isolation-json: {error}"))?;
+    let endpoint = match (arguments.listen_fd, arguments.unix) {
+        (Some(number), _) => Endpoint::Descriptor(number),
+        (None, Some(path)) => Endpoint::Unix(path),
+        (None, None) => Endpoint::Tcp(arguments.listen),
+    };
+    let root_user = rustix::process::geteuid().is_root();
+    Ok(ServeOptions {
+        endpoint,
+        token_fd: arguments.token_fd.ok_or(format!("no token: give --token-fd or set {SERVE_TOKEN}"))?,
+        env_fd: arguments.env_fd,
+        sandbox_id: arguments.sandbox_id.or_else(|| std::env::var("SANDBOX_ID").ok()),
+        root: arguments.root,
+        credentials: arguments.user.or(root_user.then_some(UNPRIVILEGED)),
+        isolation,
+    })
+}
+
+fn host_options(arguments: HostArguments) -> Result<HostOptions, String> {
+    secret::move_out_of_environment(&[Moved { variable: HOST_TOKEN, option: "--token-fd" }])
+        .map_err(|error| format!("could not move the token out of the environment: {error}"))?;
+    Ok(HostOptions {
+        listen: arguments.listen,
+        data_dir: arguments.data_dir,
+        token_fd: arguments.token_fd.ok_or(format!("no token: give --token-fd or set {HOST_TOKEN}"))?,
+        isolation: arguments.isolation,
+        max_sandboxes: arguments.max_sandboxes,
+    })
+}
+
+fn credentials(text: &str) -> Result<Credentials, String> {
+    let parsed = text.split_once(':').and_then(|(uid, gid)| Some((uid.parse().ok()?, gid.parse().ok()?)));
+    let (uid, gid) = parsed.ok_or("it must be uid:gid, two numbers")?;
+    Ok(Credentials { uid, gid })
+}

@@ -1,0 +1,143 @@
+//! The inside of a sandbox, as bubblewrap is asked to make it.
+//!
+//! Own user, process, mount, IPC, host name and cgroup namespaces. The system is read-only, `/etc` is generated but for
+//! what name resolution, certificates and the linker need, `/workspace` is the sandbox's own, `/tmp` and `/run` are
+//! memory. The network is the machine's: a network of the sandbox's own would be one more argument here.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use sandbox_api::WORKSPACE;
+
+use super::launch::Launcher;
+use super::layout::Layout;
+use crate::serve::Credentials;
+
+/// The program.
+pub(super) const PROGRAM: &str = "bwrap";
+
+/// User and group inside.
+const INSIDE_ID: &str = "1000";
+
+/// Bytes of each file system in memory.
+const MEMORY_FILES_BYTES: u64 = 1 << 30;
+
+/// How long the proof may take.
+const PROOF_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Directories of the system beside `/usr`, which are links into it on most systems.
+const SYSTEM: [&str; 6] = ["/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"];
+
+/// Parts of the machine's `/etc` that programs need and that tell nothing of its users.
+const ETC: [&str; 13] = [
+    "alternatives",
+    "ca-certificates",
+    "fonts",
+    "ld.so.cache",
+    "ld.so.conf",
+    "ld.so.conf.d",
+    "localtime",
+    "mime.types",
+    "pki",
+    "protocols",
+    "resolv.conf",
+    "services",
+    "ssl",
+];
+
+/// Arguments up to the command to run inside.
+pub(super) fn arguments(layout: &Layout, workspace: &Path) -> Vec<OsString> {
+    let mut arguments = Arguments::default();
+    for flag in [
+        "--unshare-user",
+        "--unshare-pid",
+        "--unshare-ipc",
+        "--unshare-uts",
+        "--unshare-cgroup-try",
+        "--new-session",
+        "--die-with-parent",
+        "--as-pid-1",
+        "--clearenv",
+    ] {
+        arguments.add([flag]);
+    }
+    arguments.add(["--uid", INSIDE_ID]).add(["--gid", INSIDE_ID]).add(["--hostname", "sandbox"]);
+    arguments.add(["--cap-drop", "ALL"]);
+    arguments.add(["--ro-bind", "/usr", "/usr"]);
+    for directory in SYSTEM {
+        match fs::symlink_metadata(directory) {
+            Ok(metadata) if metadata.is_symlink() => {
+                if let Ok(target) = fs::read_link(directory) {
+                    arguments.add([OsString::from("--symlink"), target.into(), directory.into()]);
+                }
+            }
+            Ok(_) => {
+                arguments.add(["--ro-bind", directory, directory]);
+            }
+            Err(_) => {}
+        }
+    }
+    arguments.add(["--perms", "0755", "--dir", "/etc"]);
+    for name in ETC {
+        let path = format!("/etc/{name}");
+        arguments.add(["--ro-bind-try", &path, &path]);
+    }
+    for name in Layout::etc_names() {
+        let source = layout.etc().join(name);
+        arguments.add([OsString::from("--ro-bind"), source.into(), format!("/etc/{name}").into()]);
+    }
+    arguments.add(["--proc", "/proc"]).add(["--dev", "/dev"]);
+    let size = MEMORY_FILES_BYTES.to_string();
+    for (path, mode) in [("/tmp", "1777"), ("/run", "0755"), ("/var/tmp", "1777")] {
+        arguments.add(["--perms", mode, "--size", &size, "--tmpfs", path]);
+    }
+    arguments.add([OsString::from("--bind"), workspace.into(), WORKSPACE.into()]);
+    arguments.add(["--remount-ro", "/"]).add(["--chdir", WORKSPACE]);
+    arguments.0
+}
+
+#[derive(Default)]
+struct Arguments(Vec<OsString>);
+
+impl Arguments {
+    fn add<T: Into<OsString>, const N: usize>(&mut self, arguments: [T; N]) -> &mut Self {
+        self.0.extend(arguments.map(Into::into));
+        self
+    }
+}
+
+/// Runs this program in a sandbox once, or says what to do.
+pub(super) async fn prove(launcher: &Launcher, layout: &Layout) -> Result<(), String> {
+    // The generated files serve as a workspace: the proof writes nothing.
+    attempt(launcher, layout, &layout.etc()).await.map_err(|reason| {
+        format!(
+            "bubblewrap does not work here: {reason}\n\
+             - not installed: install the package `bubblewrap`\n\
+             - Ubuntu 24.04 and later: give bwrap an AppArmor profile with `userns,`, or set \
+             kernel.apparmor_restrict_unprivileged_userns=0\n\
+             - other systems: user namespaces must be allowed (kernel.unprivileged_userns_clone=1, \
+             user.max_user_namespaces above 0)\n\
+             - in a container: use the Docker image of the sandbox instead\n\
+             - or pass `--isolation none`, which separates nothing"
+        )
+    })
+}
+
+async fn attempt(launcher: &Launcher, layout: &Layout, workspace: &Path) -> Result<(), String> {
+    let credentials =
+        launcher.changes_user().then_some(Credentials { uid: super::identity::FIRST, gid: super::identity::FIRST });
+    let mut command = launcher.command(layout, workspace, credentials, &[]);
+    command.arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true);
+    let output = tokio::time::timeout(PROOF_PATIENCE, command.output())
+        .await
+        .map_err(|_| format!("it did not answer within {} s", PROOF_PATIENCE.as_secs()))?
+        .map_err(|error| format!("{PROGRAM}: {error}"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let complaint = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    Err(format!("{} ({complaint})", output.status))
+}

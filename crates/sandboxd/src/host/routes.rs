@@ -1,0 +1,95 @@
+//! The routes of a host.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{any, get};
+use hyper::{Method, StatusCode, Uri};
+use sandbox_api::{ControlErrorCode, HostStart};
+
+use super::sandboxes::{Sandboxes, not_running};
+use crate::http::{Problem, Token, json, read_json};
+use crate::serve::check_environment;
+
+pub(super) fn router(sandboxes: Arc<Sandboxes>, token: Token) -> Router {
+    Router::new()
+        .route("/v1/health", get(health))
+        .route("/v1/sandboxes/{name}", get(describe).put(start).delete(delete))
+        .route("/v1/sandboxes/{name}/control/{*rest}", any(control))
+        .with_state(sandboxes)
+        .fallback(|| async { Problem::new(ControlErrorCode::NotFound, "path: no such route") })
+        .method_not_allowed_fallback(|| async {
+            let problem = Problem::invalid("method: this route does not take it").into_response();
+            (StatusCode::METHOD_NOT_ALLOWED, problem).into_response()
+        })
+        .layer(middleware::from_fn_with_state(token, guard))
+}
+
+async fn guard(State(token): State<Token>, request: Request, next: Next) -> Response {
+    match token.check(request.headers()) {
+        Ok(()) => next.run(request).await,
+        Err(problem) => problem.into_response(),
+    }
+}
+
+/// The name and what follows it, from the raw target: what is not spelled as a name is none.
+fn split(uri: &Uri) -> Result<(&str, &str), Problem> {
+    let rest = uri.path().strip_prefix("/v1/sandboxes/").unwrap_or_default();
+    let end = rest.find('/').unwrap_or(rest.len());
+    let (name, rest) = rest.split_at(end);
+    let letters = name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte));
+    let begins_well = name.starts_with(|first: char| first.is_ascii_alphanumeric());
+    if letters && begins_well && name.len() <= 128 {
+        Ok((name, rest))
+    } else {
+        Err(Problem::invalid("name: 1 to 128 of a-z 0-9 - . and a letter or digit first"))
+    }
+}
+
+async fn health(State(sandboxes): State<Arc<Sandboxes>>) -> Response {
+    json(StatusCode::OK, &sandboxes.health())
+}
+
+async fn describe(State(sandboxes): State<Arc<Sandboxes>>, uri: Uri) -> Result<Response, Problem> {
+    let (name, _) = split(&uri)?;
+    Ok(json(StatusCode::OK, &sandboxes.describe(name)?))
+}
+
+async fn start(State(sandboxes): State<Arc<Sandboxes>>, uri: Uri, body: Body) -> Result<Response, Problem> {
+    let (name, _) = split(&uri)?;
+    let request: HostStart = read_json(body).await?;
+    check_environment(&request.env).map_err(Problem::invalid)?;
+    if request.sandbox_id.is_empty() || request.sandbox_id.contains('\0') {
+        return Err(Problem::invalid("sandboxId: is empty or has a NUL byte"));
+    }
+    Ok(json(StatusCode::OK, &sandboxes.start(name, &request).await?))
+}
+
+async fn delete(State(sandboxes): State<Arc<Sandboxes>>, uri: Uri) -> Result<Response, Problem> {
+    let (name, _) = split(&uri)?;
+    Ok(json(StatusCode::OK, &sandboxes.delete(name).await?))
+}
+
+async fn control(State(sandboxes): State<Arc<Sandboxes>>, request: Request) -> Result<Response, Problem> {
+    let uri = request.uri().clone();
+    let (name, rest) = split(&uri)?;
+    let path = rest.strip_prefix("/control").unwrap_or(rest);
+    let target = match uri.query() {
+        Some(query) => format!("{path}?{query}"),
+        None => path.to_owned(),
+    };
+    let running = sandboxes.get(name)?;
+    let method: Method = request.method().clone();
+    running.proxy.pass(request, &target).await.map_err(|error| {
+        if error.is_connect() {
+            // Its end is on the way to being noticed; the request was not sent.
+            return not_running();
+        }
+        tracing::info!(name, %method, %error, "a sandbox stopped answering");
+        Problem::new(ControlErrorCode::Unavailable, "the sandbox stopped answering before its answer began")
+    })
+}

@@ -1,0 +1,115 @@
+//! The routes of execs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Path, Query, State};
+use axum::http::HeaderMap;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use hyper::StatusCode;
+use hyper::header::ACCEPT;
+use nix::sys::signal::Signal;
+use sandbox_api::{ControlErrorCode, EndedBy, ExecRequest, KillRequest};
+use serde::Deserialize;
+
+use super::state::{Attachment, Cursors, Exec};
+use super::stream;
+use super::table::Table;
+use crate::http::{Problem, json, read_json, read_json_or_default};
+
+/// How long an answer to a kill may wait for the proof.
+const KILL_CONFIRMATION: Duration = Duration::from_secs(20);
+
+pub(crate) fn routes(table: Arc<Table>) -> Router {
+    Router::new()
+        .route("/v1/execs", post(start))
+        .route("/v1/execs/{id}", get(attach))
+        .route("/v1/execs/{id}/kill", post(kill))
+        .route("/v1/execs/{id}/lease", post(lease))
+        .with_state(table)
+}
+
+async fn start(State(table): State<Arc<Table>>, headers: HeaderMap, body: Body) -> Result<Response, Problem> {
+    let request: ExecRequest = read_json(body).await?;
+    let exec = table.start(request)?;
+    Ok(answer(exec, &headers, Cursors { stdout: 0, stderr: 0 }).await)
+}
+
+/// Query of `GET /v1/execs/{id}`.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct AttachQuery {
+    /// First byte of standard output to replay.
+    #[serde(default)]
+    stdout_offset: u64,
+    /// First byte of standard error to replay.
+    #[serde(default)]
+    stderr_offset: u64,
+    /// Whether a JSON answer waits for the end.
+    #[serde(default = "yes")]
+    wait: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+async fn attach(
+    State(table): State<Arc<Table>>,
+    Path(id): Path<String>,
+    query: Result<Query<AttachQuery>, axum::extract::rejection::QueryRejection>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let Query(query) = query.map_err(|error| Problem::invalid(format!("query: {}", error.body_text())))?;
+    let exec = table.get(&id)?;
+    if !query.wait && !wants_stream(&headers) {
+        return Ok(json(StatusCode::OK, &exec.status()));
+    }
+    let cursors = Cursors { stdout: query.stdout_offset, stderr: query.stderr_offset };
+    Ok(answer(exec, &headers, cursors).await)
+}
+
+/// One path for both forms: the buffered answer is a stream of which only the last event is told.
+async fn answer(exec: Arc<Exec>, headers: &HeaderMap, cursors: Cursors) -> Response {
+    if wants_stream(headers) {
+        let cursors = if exec.request.stream_output { cursors } else { Cursors::NO_OUTPUT };
+        return stream::respond(Attachment::new(exec, cursors), cursors);
+    }
+    let attachment = Attachment::new(exec, Cursors::NO_OUTPUT);
+    let exit = attachment.exec.ended().await;
+    json(StatusCode::OK, &*exit)
+}
+
+fn wants_stream(headers: &HeaderMap) -> bool {
+    headers
+        .get_all(ACCEPT)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .filter_map(|range| range.split(';').next())
+        .any(|media| media.trim().eq_ignore_ascii_case("text/event-stream"))
+}
+
+async fn kill(State(table): State<Arc<Table>>, Path(id): Path<String>, body: Body) -> Result<Response, Problem> {
+    let request: KillRequest = read_json_or_default(body).await?;
+    let signal = match request.signal.as_deref() {
+        None => Signal::SIGTERM,
+        Some(name) => name.parse().map_err(|_| Problem::invalid(format!("signal: no signal is named {name}")))?,
+    };
+    let exec = table.get(&id)?;
+    exec.ask_to_end(EndedBy::Kill, signal as i32);
+    // What it left in the background is part of the tree.
+    if tokio::time::timeout(KILL_CONFIRMATION, exec.gone()).await.is_err() {
+        let message = "the process tree was sent SIGKILL and is not seen to be gone";
+        return Err(Problem::new(ControlErrorCode::Unavailable, message));
+    }
+    Ok(json(StatusCode::OK, &*exec.ended().await))
+}
+
+async fn lease(State(table): State<Arc<Table>>, Path(id): Path<String>) -> Result<Response, Problem> {
+    table.get(&id)?.renew_lease();
+    Ok(StatusCode::NO_CONTENT.into_response())
+}

@@ -1,0 +1,60 @@
+//! What the sandbox uses: processor, memory, disk, processes, read from `/proc` when asked.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use sandbox_api::Metrics;
+
+use super::exec::snapshot;
+use super::settings::Settings;
+use crate::http::Problem;
+
+/// Two readings closer together than this tell nothing; the later one repeats the earlier.
+const LEAST_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Reads metrics, and remembers the last reading for the processor's share.
+pub(crate) struct Meter {
+    settings: Arc<Settings>,
+    last: Mutex<Reading>,
+}
+
+struct Reading {
+    at: Instant,
+    ticks: u64,
+    percent: f64,
+}
+
+impl Meter {
+    pub(crate) fn new(settings: Arc<Settings>) -> Self {
+        let ticks = total_ticks(&snapshot());
+        Self { settings, last: Mutex::new(Reading { at: Instant::now(), ticks, percent: 0.0 }) }
+    }
+
+    pub(crate) fn read(&self) -> Result<Metrics, Problem> {
+        let processes = snapshot();
+        let disk = rustix::fs::statvfs(&self.settings.root).map_err(Problem::internal)?;
+        let resident: u64 = processes.iter().map(|process| process.resident_pages).sum();
+        Ok(Metrics {
+            cpu_percent: self.cpu_percent(total_ticks(&processes)),
+            memory_mb: (resident * rustix::param::page_size() as u64) as f64 / 1e6,
+            disk_used_bytes: (disk.f_blocks - disk.f_bfree) * disk.f_frsize,
+            disk_free_bytes: disk.f_bavail * disk.f_frsize,
+            processes: processes.iter().filter(|process| !process.zombie).count() as u64,
+        })
+    }
+
+    fn cpu_percent(&self, ticks: u64) -> f64 {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let elapsed = last.at.elapsed();
+        if elapsed >= LEAST_INTERVAL {
+            // Processes that ended took their ticks with them, so the sum can shrink.
+            let used = ticks.saturating_sub(last.ticks) as f64 / rustix::param::clock_ticks_per_second() as f64;
+            *last = Reading { at: Instant::now(), ticks, percent: 100.0 * used / elapsed.as_secs_f64() };
+        }
+        last.percent
+    }
+}
+
+fn total_ticks(processes: &[super::exec::Process]) -> u64 {
+    processes.iter().map(|process| process.ticks).sum()
+}

@@ -27,7 +27,7 @@ while read -r verb value; do
     folder) folder=$value ;;
   esac
 done
-for group in $groups; do kill -KILL -- "-$group"; done
+for group in $groups; do kill -s KILL -- "-$group"; done
 tries=0
 until [ -z "$folder" ] || rm -rf -- "$folder" || [ $tries -ge 50 ]; do tries=$((tries + 1)); sleep 0.1; done
 "#;
@@ -35,23 +35,29 @@ until [ -z "$folder" ] || rm -rf -- "$folder" || [ $tries -ge 50 ]; do tries=$((
 struct Guardian {
     words: Mutex<ChildStdin>,
     folder: PathBuf,
+    /// Nobody waits for it: it ends after this process, by whose death it works.
+    _shell: Child,
 }
 
-static GUARDIAN: LazyLock<Guardian> = LazyLock::new(|| {
-    let folder = std::env::temp_dir().join(random_name("cloudflare-ops-tests"));
-    std::fs::create_dir_all(&folder).expect("the temporary folder is writable");
-    #[expect(clippy::zombie_processes, reason = "it ends after this process, by whose death it works")]
-    let mut shell = Command::new("/bin/sh")
+/// Starts a guardian: its standard input is what it listens to.
+fn start_guardian() -> Child {
+    Command::new("/bin/sh")
         .args(["-c", SCRIPT, "test-guardian"])
         .process_group(0)
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
-        .expect("/bin/sh starts");
+        .expect("/bin/sh starts")
+}
+
+static GUARDIAN: LazyLock<Guardian> = LazyLock::new(|| {
+    let folder = std::env::temp_dir().join(random_name("cloudflare-ops-tests"));
+    std::fs::create_dir_all(&folder).expect("the temporary folder is writable");
+    let mut shell = start_guardian();
     let mut words = shell.stdin.take().expect("standard input is piped");
     writeln!(words, "folder {}", folder.display()).expect("the guardian reads");
-    Guardian { words: Mutex::new(words), folder }
+    Guardian { words: Mutex::new(words), folder, _shell: shell }
 });
 
 /// Folder of this process for everything its stacks write; removed when the process ends.
@@ -133,5 +139,29 @@ impl GuardedChild {
 impl Drop for GuardedChild {
     fn drop(&mut self) {
         self.kill();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn when_its_input_ends_a_guardian_kills_the_groups_that_are_left_and_removes_the_folder() {
+        let folder = std::env::temp_dir().join(random_name("guarded"));
+        std::fs::create_dir_all(folder.join("deep")).expect("the temporary folder is writable");
+        let mut guardian = start_guardian();
+        let mut words = guardian.stdin.take().expect("standard input is piped");
+        let sleeper = || Command::new("sleep").arg("60").process_group(0).spawn().expect("sleep starts");
+        let (mut left, mut ended) = (sleeper(), sleeper());
+        writeln!(words, "folder {}", folder.display()).expect("the guardian reads");
+        writeln!(words, "group {}\ngroup {}\nended {}", left.id(), ended.id(), ended.id()).expect("it reads");
+        drop(words);
+        assert!(guardian.wait().expect("it is a child").success());
+        assert!(!left.wait().expect("it is a child").success(), "killed");
+        assert!(ended.try_wait().expect("it is a child").is_none(), "what ended by itself is not touched");
+        ended.kill().expect("it runs");
+        ended.wait().expect("it is a child");
+        assert!(!folder.exists());
     }
 }

@@ -75,8 +75,10 @@ fn build_with(tools: &Tools) -> Result<()> {
     let stamp = workspace::wasm_target().join("bundled");
     let inputs = fingerprint(&input_files(tools)?)?;
     let outputs = [output("index.js"), output("index_bg.wasm")];
-    let current = |inputs: u64| Some(format!("{inputs:016x} {:016x}\n", fingerprint(&outputs).ok()?));
-    if fs::read_to_string(&stamp).ok() != current(inputs) {
+    // No value where an output is missing, and a missing stamp is no value either: only two values can be equal.
+    let state = || fingerprint(&outputs).ok().map(|outputs| format!("{inputs:016x} {outputs:016x}\n"));
+    let last_time = fs::read_to_string(&stamp).ok();
+    if last_time.is_none() || last_time != state() {
         let mut bundle = tools.command(tools.worker_build.path()?)?;
         bundle
             .arg("--release")
@@ -84,7 +86,7 @@ fn build_with(tools: &Tools) -> Result<()> {
             .env("ESBUILD_BIN", NodeModules::esbuild())
             .env("WASM_OPT_BIN", NodeModules::program("wasm-opt"));
         Task::new("worker-build", bundle, Duration::from_secs(600)).run()?;
-        cache::write(&stamp, current(inputs).context("worker-build left no output in build/")?)?;
+        cache::write(&stamp, state().context("worker-build left no output in build/")?)?;
     }
     wasm_size::check(&output("index_bg.wasm"))
 }

@@ -94,8 +94,9 @@ fn wasm() -> Result<Command> {
         WasmCompiler::Debian { sysroot, .. } => {
             // cargo-clippy would run the toolchain's own driver; Cargo's wrapper variable names Debian's. The arguments
             // that cargo-clippy would pass are separated as the driver expects them.
-            command.args(["check", "--quiet", "--lib", "--target", "wasm32-unknown-unknown"]);
             command
+                .args(["check", "--quiet", "--lib", "--target", "wasm32-unknown-unknown"])
+                .env("SYSROOT", sysroot)
                 .env("RUSTC_WORKSPACE_WRAPPER", clippy_driver()?)
                 .env("CLIPPY_ARGS", "--deny__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__");
         }

@@ -14,7 +14,7 @@ mod launch;
 mod layout;
 mod proxy;
 mod remove;
-mod routes;
+pub(crate) mod routes;
 mod sandboxes;
 
 use std::io::Write;

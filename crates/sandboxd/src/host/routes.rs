@@ -9,7 +9,7 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
 use hyper::{Method, StatusCode, Uri};
-use sandbox_api::{ControlErrorCode, HostStart};
+use sandbox_api::{ControlError, ControlErrorCode, HostHealth, HostSandbox, HostStart, ResourcesReleased};
 
 use super::sandboxes::{Sandboxes, not_running};
 use crate::http::{Problem, Token, json, read_json};
@@ -50,15 +50,45 @@ fn split(uri: &Uri) -> Result<(&str, &str), Problem> {
     }
 }
 
+/// The routes of a host, as a document.
+#[derive(utoipa::OpenApi)]
+#[openapi(paths(health, describe, start, delete))]
+pub(crate) struct Document;
+
+/// What this host is.
+#[utoipa::path(get, path = "/v1/health", tag = "host", operation_id = "hostHealth", responses((status = 200, body = HostHealth)))]
 async fn health(State(sandboxes): State<Arc<Sandboxes>>) -> Response {
     json(StatusCode::OK, &sandboxes.health())
 }
 
+/// Tells of a running sandbox.
+#[utoipa::path(
+    get,
+    path = "/v1/sandboxes/{name}",
+    tag = "host",
+    operation_id = "getSandbox",
+    params(("name" = String, Path, description = "1 to 128 of `a-z 0-9 - .`, a letter or digit first")),
+    responses((status = 200, body = HostSandbox), (status = 404, description = "Not running", body = ControlError))
+)]
 async fn describe(State(sandboxes): State<Arc<Sandboxes>>, uri: Uri) -> Result<Response, Problem> {
     let (name, _) = split(&uri)?;
     Ok(json(StatusCode::OK, &sandboxes.describe(name)?))
 }
 
+/// Starts a sandbox, or finds it running.
+#[utoipa::path(
+    put,
+    path = "/v1/sandboxes/{name}",
+    tag = "host",
+    operation_id = "startSandbox",
+    params(("name" = String, Path, description = "1 to 128 of `a-z 0-9 - .`, a letter or digit first")),
+    request_body = HostStart,
+    responses(
+        (status = 200, body = HostSandbox),
+        (status = 400, description = "A field is wrong", body = ControlError),
+        (status = 503, description = "It could not be started", body = ControlError)
+    )
+)]
 async fn start(State(sandboxes): State<Arc<Sandboxes>>, uri: Uri, body: Body) -> Result<Response, Problem> {
     let (name, _) = split(&uri)?;
     let request: HostStart = read_json(body).await?;
@@ -69,6 +99,15 @@ async fn start(State(sandboxes): State<Arc<Sandboxes>>, uri: Uri, body: Body) ->
     Ok(json(StatusCode::OK, &sandboxes.start(name, &request).await?))
 }
 
+/// Ends a sandbox and removes its files; a name that is not there is no fault.
+#[utoipa::path(
+    delete,
+    path = "/v1/sandboxes/{name}",
+    tag = "host",
+    operation_id = "deleteSandbox",
+    params(("name" = String, Path, description = "1 to 128 of `a-z 0-9 - .`, a letter or digit first")),
+    responses((status = 200, body = ResourcesReleased))
+)]
 async fn delete(State(sandboxes): State<Arc<Sandboxes>>, uri: Uri) -> Result<Response, Problem> {
     let (name, _) = split(&uri)?;
     Ok(json(StatusCode::OK, &sandboxes.delete(name).await?))

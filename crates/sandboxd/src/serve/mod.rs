@@ -22,7 +22,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use hyper::StatusCode;
 use hyper::header::HeaderValue;
-use sandbox_api::{API_VERSION, BOOT_ID_HEADER, ControlErrorCode, Health, Isolation, Limits};
+use sandbox_api::{API_VERSION, BOOT_ID_HEADER, ControlErrorCode, Health, Isolation, Limits, Metrics};
 
 use crate::http::{Listener, Problem, Token, json, random_hex};
 use crate::secret;
@@ -133,6 +133,21 @@ async fn serve(settings: Arc<Settings>, endpoint: Endpoint) -> std::io::Result<(
     Ok(())
 }
 
+/// The routes of a sandbox, as a document.
+#[derive(utoipa::OpenApi)]
+#[openapi(paths(
+    health,
+    metrics,
+    exec::routes::start,
+    exec::routes::attach,
+    exec::routes::kill,
+    exec::routes::lease,
+    files::download::get,
+    files::download::head,
+    files::upload::put
+))]
+pub(crate) struct Document;
+
 struct Sandbox {
     settings: Arc<Settings>,
     meter: metrics::Meter,
@@ -175,6 +190,8 @@ async fn guard(State(settings): State<Arc<Settings>>, request: Request, next: Ne
     response
 }
 
+/// What this sandbox is.
+#[utoipa::path(get, path = "/v1/health", tag = "sandbox", operation_id = "health", responses((status = 200, body = Health)))]
 async fn health(State(sandbox): State<Arc<Sandbox>>) -> Response {
     let limits = Limits { concurrent_execs: Some(exec::CONCURRENT_EXECS as u64), ..Limits::default() };
     let health = Health {
@@ -189,6 +206,8 @@ async fn health(State(sandbox): State<Arc<Sandbox>>) -> Response {
     json(StatusCode::OK, &health)
 }
 
+/// What this sandbox uses.
+#[utoipa::path(get, path = "/v1/metrics", tag = "sandbox", operation_id = "metrics", responses((status = 200, body = Metrics)))]
 async fn metrics(State(sandbox): State<Arc<Sandbox>>) -> Result<Response, Problem> {
     Ok(json(StatusCode::OK, &sandbox.meter.read()?))
 }

@@ -6,7 +6,7 @@
 mod channel;
 mod memory;
 mod request;
-mod routes;
+pub(super) mod routes;
 mod run;
 mod state;
 mod stream;
@@ -15,7 +15,7 @@ mod table;
 mod tree;
 
 pub(crate) use request::check_environment;
-pub(crate) use routes::routes;
+pub(super) use routes::routes;
 pub(crate) use supervisor::Credentials;
 pub(crate) use table::{CONCURRENT_EXECS, Table};
 pub(crate) use tree::{Process, Supervisors, descendants, kill_all, send, snapshot};

@@ -12,8 +12,9 @@ use axum::routing::{get, post};
 use hyper::StatusCode;
 use hyper::header::ACCEPT;
 use nix::sys::signal::Signal;
-use sandbox_api::{ControlErrorCode, EndedBy, ExecRequest, KillRequest};
+use sandbox_api::{ControlError, ControlErrorCode, EndedBy, ExecExit, ExecRequest, ExecStatus, KillRequest};
 use serde::Deserialize;
+use utoipa::IntoParams;
 
 use super::state::{Attachment, Cursors, Exec};
 use super::stream;
@@ -23,7 +24,7 @@ use crate::http::{Problem, json, read_json, read_json_or_default};
 /// How long an answer to a kill may wait for the proof.
 const KILL_CONFIRMATION: Duration = Duration::from_secs(20);
 
-pub(crate) fn routes(table: Arc<Table>) -> Router {
+pub(in crate::serve) fn routes(table: Arc<Table>) -> Router {
     Router::new()
         .route("/v1/execs", post(start))
         .route("/v1/execs/{id}", get(attach))
@@ -32,16 +33,41 @@ pub(crate) fn routes(table: Arc<Table>) -> Router {
         .with_state(table)
 }
 
-async fn start(State(table): State<Arc<Table>>, headers: HeaderMap, body: Body) -> Result<Response, Problem> {
+/// Runs a command, or re-attaches to it when the same request came before.
+///
+/// With `Accept: text/event-stream` the answer is a stream of `started`, `stdout`, `stderr`, `heartbeat` and one final
+/// `exit` event; otherwise it comes once the command has ended.
+#[utoipa::path(
+    post,
+    path = "/v1/execs",
+    tag = "execs",
+    operation_id = "startExec",
+    request_body = ExecRequest,
+    responses(
+        (status = 200, description = "How it ended, or the stream of what happens", content(
+            (ExecExit = "application/json"),
+            (String = "text/event-stream")
+        )),
+        (status = 400, description = "A field is wrong", body = ControlError),
+        (status = 413, description = "The body is larger than 16 MiB", body = ControlError),
+        (status = 429, description = "Too many execs run at once", body = ControlError)
+    )
+)]
+pub(in crate::serve) async fn start(
+    State(table): State<Arc<Table>>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Problem> {
     let request: ExecRequest = read_json(body).await?;
     let exec = table.start(request)?;
     Ok(answer(exec, &headers, Cursors { stdout: 0, stderr: 0 }).await)
 }
 
 /// Query of `GET /v1/execs/{id}`.
-#[derive(Deserialize)]
+#[derive(Deserialize, IntoParams)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct AttachQuery {
+#[into_params(parameter_in = Query)]
+pub(in crate::serve) struct AttachQuery {
     /// First byte of standard output to replay.
     #[serde(default)]
     stdout_offset: u64,
@@ -57,7 +83,23 @@ fn yes() -> bool {
     true
 }
 
-async fn attach(
+/// Re-attaches to an exec: the stream replays what is kept, then goes on live; JSON waits for the end.
+#[utoipa::path(
+    get,
+    path = "/v1/execs/{id}",
+    tag = "execs",
+    operation_id = "attachExec",
+    params(("id" = String, Path, description = "The exec's id"), AttachQuery),
+    responses(
+        (status = 200, description = "How it ended, its state (`wait=false`), or the stream of what happens", content(
+            (ExecExit = "application/json"),
+            (ExecStatus = "application/json; wait=false"),
+            (String = "text/event-stream")
+        )),
+        (status = 404, description = "No such exec in this boot", body = ControlError)
+    )
+)]
+pub(in crate::serve) async fn attach(
     State(table): State<Arc<Table>>,
     Path(id): Path<String>,
     query: Result<Query<AttachQuery>, axum::extract::rejection::QueryRejection>,
@@ -93,7 +135,24 @@ fn wants_stream(headers: &HeaderMap) -> bool {
         .any(|media| media.trim().eq_ignore_ascii_case("text/event-stream"))
 }
 
-async fn kill(State(table): State<Arc<Table>>, Path(id): Path<String>, body: Body) -> Result<Response, Problem> {
+/// Ends an exec and its whole process tree, and answers once nothing of it is left.
+#[utoipa::path(
+    post,
+    path = "/v1/execs/{id}/kill",
+    tag = "execs",
+    operation_id = "killExec",
+    params(("id" = String, Path, description = "The exec's id")),
+    request_body(content = Option<KillRequest>),
+    responses(
+        (status = 200, body = ExecExit),
+        (status = 404, description = "No such exec in this boot", body = ControlError)
+    )
+)]
+pub(in crate::serve) async fn kill(
+    State(table): State<Arc<Table>>,
+    Path(id): Path<String>,
+    body: Body,
+) -> Result<Response, Problem> {
     let request: KillRequest = read_json_or_default(body).await?;
     let signal = match request.signal.as_deref() {
         None => Signal::SIGTERM,
@@ -109,7 +168,22 @@ async fn kill(State(table): State<Arc<Table>>, Path(id): Path<String>, body: Bod
     Ok(json(StatusCode::OK, &*exec.ended().await))
 }
 
-async fn lease(State(table): State<Arc<Table>>, Path(id): Path<String>) -> Result<Response, Problem> {
+/// Renews the lease of an exec.
+#[utoipa::path(
+    post,
+    path = "/v1/execs/{id}/lease",
+    tag = "execs",
+    operation_id = "renewExecLease",
+    params(("id" = String, Path, description = "The exec's id")),
+    responses(
+        (status = 204, description = "Renewed"),
+        (status = 404, description = "No such exec in this boot", body = ControlError)
+    )
+)]
+pub(in crate::serve) async fn lease(
+    State(table): State<Arc<Table>>,
+    Path(id): Path<String>,
+) -> Result<Response, Problem> {
     table.get(&id)?.renew_lease();
     Ok(StatusCode::NO_CONTENT.into_response())
 }

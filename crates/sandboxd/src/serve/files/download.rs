@@ -17,7 +17,7 @@ use hyper::StatusCode;
 use hyper::header::{
     ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderName, HeaderValue, LAST_MODIFIED, RANGE,
 };
-use sandbox_api::ControlErrorCode;
+use sandbox_api::{ControlError, ControlErrorCode};
 
 use super::range::{Wanted, wanted};
 use super::{Workspace, blocking, not_a_file, path, refused};
@@ -26,7 +26,26 @@ use crate::http::Problem;
 /// Bytes read from the file at once.
 const PIECE_BYTES: u64 = 128 << 10;
 
-pub(super) async fn get(
+/// Bytes of a file.
+#[utoipa::path(
+    get,
+    path = "/v1/files/{path}",
+    tag = "files",
+    operation_id = "getFile",
+    params(
+        ("path" = String, Path, description = "Percent-encoded bytes, relative to the workspace or absolute inside it"),
+        ("Range" = Option<String>, Header, description = "One range of bytes")
+    ),
+    responses(
+        (status = 200, description = "The file", body = Vec<u8>, content_type = "application/octet-stream"),
+        (status = 206, description = "The range", body = Vec<u8>, content_type = "application/octet-stream"),
+        (status = 403, description = "The path leads out of the workspace", body = ControlError),
+        (status = 404, description = "No such file", body = ControlError),
+        (status = 409, description = "Not a regular file", body = ControlError),
+        (status = 416, description = "The range begins beyond the end", body = ControlError)
+    )
+)]
+pub(in crate::serve) async fn get(
     State(workspace): State<Arc<Workspace>>,
     method: Method,
     uri: Uri,
@@ -69,6 +88,24 @@ pub(super) async fn get(
     headers.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
     Ok(response)
+}
+
+/// Size, time and tag of a file.
+#[utoipa::path(
+    head,
+    path = "/v1/files/{path}",
+    tag = "files",
+    operation_id = "headFile",
+    params(("path" = String, Path, description = "As for `GET`")),
+    responses((status = 200, description = "As for `GET`, without the bytes"))
+)]
+pub(in crate::serve) async fn head(
+    workspace: State<Arc<Workspace>>,
+    method: Method,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    get(workspace, method, uri, headers).await
 }
 
 fn set(response: &mut Response, name: HeaderName, value: String) {

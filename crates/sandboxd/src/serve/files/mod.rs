@@ -2,9 +2,9 @@
 //!
 //! A capability handle on the workspace does the containment: no `..` and no link leads out of it. Names are bytes.
 
-mod download;
+pub(super) mod download;
 mod range;
-mod upload;
+pub(super) mod upload;
 
 use std::ffi::OsStr;
 use std::io;
@@ -37,7 +37,7 @@ pub(super) fn routes(settings: &Settings) -> io::Result<Router> {
         root: settings.root.clone(),
         owner: settings.credentials,
     };
-    let methods = get(download::get).put(upload::put);
+    let methods = get(download::get).head(download::head).put(upload::put);
     Ok(Router::new()
         .route("/v1/files/", methods.clone())
         .route("/v1/files/{*path}", methods)

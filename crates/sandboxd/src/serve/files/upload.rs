@@ -18,7 +18,7 @@ use cap_std::fs::{Dir, OpenOptions, OpenOptionsExt};
 use http_body_util::BodyExt;
 use hyper::StatusCode;
 use hyper::header::CONTENT_LENGTH;
-use sandbox_api::{ControlErrorCode, FileWritten};
+use sandbox_api::{ControlError, ControlErrorCode, FileWritten};
 
 use super::{Workspace, blocking, not_a_file, path, refused};
 use crate::http::{Problem, json, random_hex};
@@ -30,7 +30,28 @@ const GATHER_BYTES: usize = 256 << 10;
 /// Permissions of a new file.
 const NEW_FILE_MODE: u32 = 0o644;
 
-pub(super) async fn put(
+/// Replaces or makes a file, whole or not at all.
+#[utoipa::path(
+    put,
+    path = "/v1/files/{path}",
+    tag = "files",
+    operation_id = "putFile",
+    params(
+        ("path" = String, Path, description = "As for `GET`"),
+        ("Content-Length" = u64, Header, description = "Bytes of the file")
+    ),
+    request_body(content = Vec<u8>, content_type = "application/octet-stream"),
+    responses(
+        (status = 200, description = "Replaced", body = FileWritten),
+        (status = 201, description = "Made", body = FileWritten),
+        (status = 400, description = "The upload ended early", body = ControlError),
+        (status = 403, description = "The path leads out of the workspace", body = ControlError),
+        (status = 409, description = "Not a regular file", body = ControlError),
+        (status = 411, description = "No declared length", body = ControlError),
+        (status = 507, description = "No space left", body = ControlError)
+    )
+)]
+pub(in crate::serve) async fn put(
     State(workspace): State<Arc<Workspace>>,
     uri: Uri,
     headers: HeaderMap,

@@ -1,33 +1,28 @@
 //! cloudflare-ops: a guardrailed control plane for code sandboxes and for a Cloudflare account.
+//!
+//! Every operation is a tool, described once in the [`registry`]. Doors ([`api`]) decode a request, make one [`call`], and
+//! encode the answer. Everything but the doors and the Durable Objects is pure: it does not know the Workers runtime, and a
+//! native `cargo test` covers it.
+
+pub mod call;
+pub mod events;
+pub mod guardrails;
+pub mod raw;
+pub mod registry;
+pub mod tools;
+
+pub mod error;
+pub mod identifier;
+pub mod platform;
+pub mod redaction;
+pub mod schema;
+pub mod services;
+pub mod sse;
+
+pub mod sandbox;
+pub mod tenant;
+
+pub mod api;
 
 #[cfg(target_arch = "wasm32")]
-mod events {
-    use worker::{Context, DurableObject, Env, Request, Response, Result, State, durable_object, event};
-
-    #[event(fetch)]
-    async fn fetch(_request: Request, _env: Env, _context: Context) -> Result<Response> {
-        Response::ok("{\"ok\":true,\"status\":\"ok\"}")
-    }
-
-    #[durable_object(fetch)]
-    pub struct TenantActor {}
-    impl DurableObject for TenantActor {
-        fn new(_state: State, _env: Env) -> Self {
-            Self {}
-        }
-        async fn fetch(&self, _request: Request) -> Result<Response> {
-            Response::empty()
-        }
-    }
-
-    #[durable_object(fetch)]
-    pub struct SandboxActor {}
-    impl DurableObject for SandboxActor {
-        fn new(_state: State, _env: Env) -> Self {
-            Self {}
-        }
-        async fn fetch(&self, _request: Request) -> Result<Response> {
-            Response::empty()
-        }
-    }
-}
+mod workers;

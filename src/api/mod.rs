@@ -1,0 +1,7 @@
+//! The doors. Each decodes, makes one call, and encodes; none has logic of its own.
+
+pub mod openapi;
+pub mod routes;
+
+#[cfg(target_arch = "wasm32")]
+pub mod rest;

@@ -1,0 +1,336 @@
+//! OpenAPI 3.1, generated from the registry and the route table.
+//!
+//! `cargo xtask openapi` writes [`json`] and [`yaml`] to `openapi/`; a test fails when the committed files are stale. The
+//! Worker serves the committed files as they are.
+
+use serde_json::{Map, Value, json};
+
+use crate::error::{ErrorCode, Problem};
+use crate::registry::{Description, Entry, Method, Registry};
+use crate::schema;
+use crate::tools;
+
+/// The document as JSON, with a line end.
+pub fn json() -> String {
+    let text = serde_json::to_string_pretty(&document(&tools::registry())).unwrap_or_default();
+    format!("{text}\n")
+}
+
+/// The same as YAML.
+pub fn yaml() -> String {
+    serde_yaml::to_string(&document(&tools::registry())).unwrap_or_default()
+}
+
+/// Codes that every authenticated operation can answer.
+const COMMON: &[ErrorCode] = &[
+    ErrorCode::InvalidArguments,
+    ErrorCode::Unauthenticated,
+    ErrorCode::Forbidden,
+    ErrorCode::NotFound,
+    ErrorCode::Conflict,
+    ErrorCode::StaleGeneration,
+    ErrorCode::PayloadTooLarge,
+    ErrorCode::RateLimited,
+    ErrorCode::Internal,
+    ErrorCode::OutcomeUnknown,
+    ErrorCode::SandboxUnavailable,
+    ErrorCode::Timeout,
+    ErrorCode::NoSpace,
+];
+
+fn document(registry: &Registry) -> Value {
+    let mut paths = Map::new();
+    let mut schemas = Map::new();
+    schemas.insert("Problem".to_owned(), schema::self_contained::<Problem>());
+    open_paths(&mut paths);
+    for tool in registry.list().map(Entry::description) {
+        let type_name = pascal(tool.name);
+        schemas.insert(format!("{type_name}Input"), tool.input_schema.clone());
+        schemas.insert(format!("{type_name}Output"), tool.output_schema.clone());
+        add(&mut paths, &format!("/v1/tools/{}", tool.name), Method::Post, tool_operation(tool));
+        for (index, route) in tool.routes.iter().enumerate() {
+            add(&mut paths, &openapi_path(route.path), route.method, resource_operation(tool, route, index));
+        }
+        for route in tool.raw_routes {
+            add(&mut paths, &openapi_path(route.path), route.method, raw_operation(tool, route));
+        }
+    }
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "cloudflare-ops",
+            "version": env!("CARGO_PKG_VERSION"),
+            "license": { "name": "MIT", "identifier": "MIT" },
+            "description": "A guardrailed control plane for code sandboxes and for a Cloudflare account. Every operation is a \
+                tool: POST /v1/tools/{tool} with its arguments as the body. JSON fields are camelCase, times RFC 3339 in UTC, durations \
+                seconds unless the name ends in Ms; executionTime is milliseconds. Errors are RFC 9457 problems with a machine-readable code.",
+        },
+        "servers": [{ "url": "/" }],
+        "security": [{ "bearer": [] }],
+        "tags": [{ "name": "service" }, { "name": "tools" }, { "name": "resources" }, { "name": "files" }],
+        "paths": paths,
+        "components": {
+            "schemas": schemas,
+            "securitySchemes": { "bearer": { "type": "http", "scheme": "bearer" } },
+        },
+    })
+}
+
+fn add(paths: &mut Map<String, Value>, path: &str, method: Method, operation: Value) {
+    let item = paths.entry(path.to_owned()).or_insert_with(|| json!({}));
+    if let Value::Object(item) = item {
+        item.insert(method.as_str().to_ascii_lowercase(), operation);
+    }
+}
+
+fn open_paths(paths: &mut Map<String, Value>) {
+    let health = json!({
+        "type": "object",
+        "properties": {
+            "ok": { "type": "boolean" },
+            "status": { "type": "string" },
+            "timestamp": { "type": "string", "format": "date-time" },
+        },
+        "required": ["ok", "status", "timestamp"],
+    });
+    let index = json!({
+        "type": "object",
+        "properties": {
+            "name": { "type": "string" },
+            "version": { "type": "string" },
+            "tools": { "type": "string" },
+            "openapi": { "type": "string" },
+            "health": { "type": "string" },
+        },
+        "required": ["name", "version", "tools", "openapi", "health"],
+    });
+    let open = |id: &str, summary: &str, media: &str, schema: Value| {
+        json!({
+            "operationId": id,
+            "summary": summary,
+            "tags": ["service"],
+            "security": [],
+            "responses": { "200": { "description": summary, "content": { media: { "schema": schema } } } },
+        })
+    };
+    add(paths, "/", Method::Get, open("index", "What this service is", "application/json", index));
+    add(paths, "/health", Method::Get, open("health", "Whether the service answers", "application/json", health));
+    let document = json!({ "type": "object", "properties": {}, "additionalProperties": true });
+    add(
+        paths,
+        "/openapi.json",
+        Method::Get,
+        open("openApiJson", "This document as JSON", "application/json", document),
+    );
+    let text = json!({ "type": "string" });
+    add(paths, "/openapi.yaml", Method::Get, open("openApiYaml", "This document as YAML", "application/yaml", text));
+    let tool = json!({
+        "type": "object",
+        "properties": {
+            "name": { "type": "string" },
+            "description": { "type": "string" },
+            "inputSchema": { "type": "object", "properties": {}, "additionalProperties": true },
+            "outputSchema": { "type": "object", "properties": {}, "additionalProperties": true },
+            "annotations": { "type": "object", "properties": {}, "additionalProperties": true },
+            "guardrails": { "type": "object", "properties": {}, "additionalProperties": true },
+        },
+        "required": ["name", "description", "inputSchema", "outputSchema", "annotations", "guardrails"],
+    });
+    let list = json!({
+        "type": "object",
+        "properties": { "tools": { "type": "array", "items": tool } },
+        "required": ["tools"],
+    });
+    let success = json!({ "description": "The tools", "content": { "application/json": { "schema": list } } });
+    let mut responses = Map::new();
+    responses.insert("200".to_owned(), success);
+    problems(&mut responses, &[ErrorCode::Unauthenticated, ErrorCode::NotConfigured]);
+    let operation = json!({
+        "operationId": "listTools",
+        "summary": "The tools that this key may call",
+        "tags": ["tools"],
+        "responses": responses,
+    });
+    add(paths, "/v1/tools", Method::Get, operation);
+}
+
+fn tool_operation(tool: &Description) -> Value {
+    let type_name = pascal(tool.name);
+    let events = json!({
+        "type": "string",
+        "description": "Server-sent events: stdout and stderr with {data, encoding, offset}, then exactly one of result (the \
+            output) and error (the problem).",
+    });
+    let mut success = output(&type_name);
+    if let Some(Value::Object(content)) = success.get_mut("content") {
+        content.insert("text/event-stream".to_owned(), json!({ "schema": events }));
+    }
+    json!({
+        "operationId": tool.name,
+        "summary": tool.annotations.title,
+        "description": tool.description,
+        "tags": ["tools"],
+        "requestBody": body(&type_name),
+        "responses": responses(success, COMMON),
+    })
+}
+
+fn resource_operation(tool: &Description, route: &crate::registry::Route, index: usize) -> Value {
+    let type_name = pascal(tool.name);
+    let in_path: Vec<&str> = path_parameters(route.path);
+    let fields = tool.input_schema.get("properties").and_then(Value::as_object);
+    let is_scalar = |field: &Value| field.get("type").and_then(Value::as_str) != Some("object");
+    let mut parameters: Vec<Value> = in_path.iter().map(|name| parameter(tool, name, "path")).collect();
+    let has_body = matches!(route.method, Method::Post | Method::Put);
+    if !has_body {
+        let in_query =
+            fields.into_iter().flatten().filter(|(name, field)| !in_path.contains(&name.as_str()) && is_scalar(field));
+        parameters.extend(in_query.map(|(name, _)| parameter(tool, name, "query")));
+    }
+    let mut operation = json!({
+        "operationId": format!("{}Route{}", tool.name, index + 1),
+        "summary": tool.annotations.title,
+        "description": format!("The tool {} as a resource.", tool.name),
+        "tags": ["resources"],
+        "parameters": parameters,
+        "responses": responses(output(&type_name), COMMON),
+    });
+    if let (true, Value::Object(operation)) = (has_body, &mut operation) {
+        operation.insert("requestBody".to_owned(), body(&type_name));
+    }
+    operation
+}
+
+fn raw_operation(tool: &Description, route: &crate::registry::Route) -> Value {
+    let mut parameters: Vec<Value> =
+        path_parameters(route.path).iter().map(|name| parameter(tool, name, "path")).collect();
+    let bytes = json!({ "application/octet-stream": { "schema": { "type": "string", "format": "binary" } } });
+    let mut all = Map::new();
+    let mut codes = COMMON.to_vec();
+    let mut operation = Map::new();
+    if route.method == Method::Put {
+        let written = json!({
+            "type": "object",
+            "properties": { "size": { "type": "integer", "minimum": 0 }, "created": { "type": "boolean" } },
+            "required": ["size", "created"],
+        });
+        let content = json!({ "application/json": { "schema": written } });
+        all.insert("200".to_owned(), json!({ "description": "The file was replaced", "content": content }));
+        all.insert("201".to_owned(), json!({ "description": "The file was created", "content": content }));
+        codes.push(ErrorCode::LengthRequired);
+        operation.insert("requestBody".to_owned(), json!({ "required": true, "content": bytes }));
+    } else {
+        let range = json!({
+            "name": "Range",
+            "in": "header",
+            "required": false,
+            "description": "One range of bytes, as `bytes=0-1023`.",
+            "schema": { "type": "string" },
+        });
+        parameters.push(range);
+        let content = if route.method == Method::Get { bytes } else { json!({}) };
+        all.insert("200".to_owned(), json!({ "description": "The whole file", "content": content }));
+        all.insert("206".to_owned(), json!({ "description": "The range", "content": content }));
+        codes.push(ErrorCode::RangeNotSatisfiable);
+    }
+    problems(&mut all, &codes);
+    operation.insert(
+        "operationId".to_owned(),
+        json!(format!("{}Raw{}", tool.name, pascal(&route.method.as_str().to_ascii_lowercase()))),
+    );
+    operation.insert("summary".to_owned(), json!(format!("{} as raw bytes", tool.annotations.title)));
+    operation.insert("tags".to_owned(), json!(["files"]));
+    operation.insert("parameters".to_owned(), Value::Array(parameters));
+    operation.insert("responses".to_owned(), Value::Object(all));
+    Value::Object(operation)
+}
+
+fn body(type_name: &str) -> Value {
+    let schema = json!({ "$ref": format!("#/components/schemas/{type_name}Input") });
+    json!({ "required": true, "content": { "application/json": { "schema": schema } } })
+}
+
+fn output(type_name: &str) -> Value {
+    let schema = json!({ "$ref": format!("#/components/schemas/{type_name}Output") });
+    json!({ "description": "The tool's output", "content": { "application/json": { "schema": schema } } })
+}
+
+fn responses(success: Value, codes: &[ErrorCode]) -> Value {
+    let mut all = Map::new();
+    all.insert("200".to_owned(), success);
+    problems(&mut all, codes);
+    Value::Object(all)
+}
+
+/// One response for each status, naming the codes that have it.
+fn problems(responses: &mut Map<String, Value>, codes: &[ErrorCode]) {
+    let statuses: std::collections::BTreeSet<u16> = codes.iter().map(|code| code.status()).collect();
+    for status in statuses {
+        let names: Vec<String> =
+            ErrorCode::ALL.iter().filter(|code| code.status() == status).map(|code| code.as_str()).collect();
+        let schema = json!({ "$ref": "#/components/schemas/Problem" });
+        let response = json!({
+            "description": names.join(", "),
+            "content": { "application/problem+json": { "schema": schema } },
+        });
+        responses.insert(status.to_string(), response);
+    }
+}
+
+fn parameter(tool: &Description, name: &str, place: &str) -> Value {
+    let field = tool.input_schema.get("properties").and_then(|fields| fields.get(name)).cloned().unwrap_or_default();
+    let required = tool.input_schema.get("required").and_then(Value::as_array);
+    let is_required = required.is_some_and(|names| names.iter().any(|each| each.as_str() == Some(name)));
+    let mut schema = field;
+    let description = match &mut schema {
+        Value::Object(fields) => fields.remove("description").unwrap_or_default(),
+        _ => Value::Null,
+    };
+    json!({
+        "name": name,
+        "in": place,
+        "required": place == "path" || is_required,
+        "description": description,
+        "schema": schema,
+    })
+}
+
+fn path_parameters(path: &str) -> Vec<&str> {
+    path.split(['{', '}']).skip(1).step_by(2).map(|name| name.trim_start_matches('*')).collect()
+}
+
+/// OpenAPI has no word for a parameter that holds slashes; its clients encode them, which this service takes as well.
+fn openapi_path(path: &str) -> String {
+    path.replace("{*", "{")
+}
+
+fn pascal(name: &str) -> String {
+    let mut letters = name.chars();
+    letters.next().map(|first| first.to_ascii_uppercase()).into_iter().chain(letters).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_committed_files_are_current() {
+        let stale = "openapi/ is stale: run `cargo xtask openapi` and commit what it writes";
+        assert!(include_str!("../../openapi/openapi.json") == json(), "{stale}");
+        assert!(include_str!("../../openapi/openapi.yaml") == yaml(), "{stale}");
+    }
+
+    #[test]
+    fn operation_ids_are_unique_and_tools_are_all_there() {
+        let document = document(&tools::registry());
+        let mut ids = std::collections::BTreeSet::new();
+        for (path, item) in document["paths"].as_object().unwrap() {
+            for operation in item.as_object().unwrap().values() {
+                assert!(ids.insert(operation["operationId"].as_str().unwrap().to_owned()), "{path}");
+            }
+        }
+        for entry in tools::registry().list() {
+            assert!(ids.contains(entry.description().name));
+        }
+    }
+}

@@ -1,0 +1,377 @@
+//! The REST door: `POST /v1/tools/{tool}`, resource routes, raw routes, and the few open pages.
+//!
+//! ```text
+//! OPTIONS ─▶ 204, before anything else
+//! route ─▶ key ─▶ body ─▶ one call ─▶ JSON | events | raw bytes | problem
+//! ```
+//!
+//! A call goes on to its end and is settled although its caller leaves, so it runs as background work that the answer waits
+//! for. With `Accept: text/event-stream` the answer is a stream from the moment the call is admitted; what is refused before
+//! that is an ordinary problem with its status.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use futures_channel::{mpsc, oneshot};
+use futures_util::future::LocalBoxFuture;
+use futures_util::{FutureExt, SinkExt, StreamExt};
+use serde_json::{Value, json};
+use wasm_bindgen::JsCast;
+use worker::{Context, Env, Headers, Request, Response, ResponseBuilder};
+
+use super::routes::{self, Matched, Routes, Target};
+use crate::call::{Backend, CallHead, RawCall, ToolCall};
+use crate::error::{Error, ErrorCode, Result};
+use crate::events::{Event, EventSink, NoEvents, ReaderGone};
+use crate::raw::{RawRequest, RawResponse};
+use crate::registry::{Method, Registry};
+use crate::workers::backend::WorkersBackend;
+use crate::workers::body::{JsBody, to_js};
+use crate::workers::platform::uuid;
+use crate::{platform, sse, tools};
+
+const DOOR: &str = "rest";
+
+/// Largest JSON body. Larger contents go over the raw routes.
+const LARGEST_BODY: usize = 4 * 1024 * 1024;
+
+/// Events on their way to a reader: a slow one slows the command.
+const EVENTS_IN_FLIGHT: usize = 16;
+
+/// What every request of the isolate shares: no tenant's data, only descriptions.
+struct Shared {
+    registry: Registry,
+    routes: Routes,
+}
+
+thread_local! {
+    static SHARED: Result<Rc<Shared>> = {
+        let registry = tools::registry();
+        Routes::new(&registry).map(|routes| Rc::new(Shared { registry, routes }))
+    };
+}
+
+/// Answers one request.
+pub async fn serve(request: Request, env: Env, context: Rc<Context>) -> worker::Result<Response> {
+    let request_id = uuid();
+    if request.method() == worker::Method::Options {
+        return preflight();
+    }
+    let door = Door { backend: Rc::new(WorkersBackend::new(env, context.clone())), context, request_id };
+    match door.answer(request).await {
+        Ok(response) => door.finish(response),
+        Err(error) => door.finish(door.problem(&error)?),
+    }
+}
+
+fn preflight() -> worker::Result<Response> {
+    let headers = Headers::new();
+    cors(&headers)?;
+    headers.set("access-control-allow-methods", "GET, HEAD, POST, PUT, DELETE, OPTIONS")?;
+    headers.set(
+        "access-control-allow-headers",
+        "authorization, content-type, accept, range, prefer, idempotency-key, traceparent",
+    )?;
+    headers.set("access-control-max-age", "86400")?;
+    Ok(ResponseBuilder::new().with_status(204).with_headers(headers).empty())
+}
+
+/// Any page may call: what counts is the key, and no cookie is ever read.
+fn cors(headers: &Headers) -> worker::Result<()> {
+    headers.set("access-control-allow-origin", "*")?;
+    headers.set(
+        "access-control-expose-headers",
+        "x-request-id, retry-after, content-length, content-range, accept-ranges, etag, last-modified, location",
+    )
+}
+
+/// One request on its way through the door.
+struct Door {
+    backend: Rc<WorkersBackend>,
+    context: Rc<Context>,
+    request_id: String,
+}
+
+impl Door {
+    async fn answer(&self, request: Request) -> Result<Response> {
+        let shared = SHARED.with(Clone::clone)?;
+        let path = request.path();
+        let Matched { target, parameters } = shared.routes.find(&request.method().to_string(), &path)?;
+        let head =
+            CallHead { id: self.request_id.clone(), door: DOOR, authorization: header(&request, "authorization") };
+        match target {
+            Target::Index => self.index(&request),
+            Target::Health => self.health(),
+            Target::OpenApiJson => text("application/json", include_str!("../../openapi/openapi.json")),
+            Target::OpenApiYaml => text("application/yaml", include_str!("../../openapi/openapi.yaml")),
+            Target::ListTools => {
+                Response::from_json(&shared.registry.describe(&*self.backend, &head)?).map_err(Error::internal)
+            }
+            Target::CallTool => {
+                // Who calls is decided before a stranger's body is read.
+                shared.registry.authenticate(&*self.backend, &head)?;
+                let tool = parameters.get("tool").and_then(|name| routes::percent_decode(name)).unwrap_or_default();
+                let arguments = json_body(&request).await.map(|body| body.unwrap_or_else(|| json!({})));
+                self.call(shared, &request, ToolCall { head, tool, arguments }).await
+            }
+            Target::Resource(tool) => {
+                shared.registry.authenticate(&*self.backend, &head)?;
+                let arguments = resource_arguments(&shared.registry, tool, &request, &parameters).await;
+                self.call(shared, &request, ToolCall { head, tool: tool.to_owned(), arguments }).await
+            }
+            Target::Raw(tool) => {
+                let call = RawCall { head, tool: tool.to_owned(), request: raw_request(&request, parameters)? };
+                self.call_raw(shared, call).await
+            }
+        }
+    }
+
+    fn index(&self, request: &Request) -> Result<Response> {
+        let origin = request.url().map(|url| url.origin().ascii_serialization()).map_err(Error::internal)?;
+        let index = json!({
+            "name": "cloudflare-ops",
+            "version": env!("CARGO_PKG_VERSION"),
+            "tools": format!("{origin}/v1/tools"),
+            "openapi": format!("{origin}/openapi.json"),
+            "health": format!("{origin}/health"),
+        });
+        Response::from_json(&index).map_err(Error::internal)
+    }
+
+    fn health(&self) -> Result<Response> {
+        let now = platform::rfc3339(self.backend.platform().now_millis());
+        Response::from_json(&json!({ "ok": true, "status": "ok", "timestamp": now })).map_err(Error::internal)
+    }
+
+    async fn call(&self, shared: Rc<Shared>, request: &Request, mut call: ToolCall) -> Result<Response> {
+        if request.headers().has("idempotency-key").unwrap_or(false) {
+            let message =
+                "idempotency keys are not kept by this version; send the call without the header Idempotency-Key";
+            call.arguments = Err(Error::new(ErrorCode::InvalidArguments, message).detail("header", "idempotency-key"));
+        }
+        if wants_events(request) { self.stream(shared, call).await } else { self.buffer(shared, call).await }
+    }
+
+    async fn buffer(&self, shared: Rc<Shared>, call: ToolCall) -> Result<Response> {
+        let backend = self.backend.clone();
+        let output =
+            self.to_its_end(async move { shared.registry.call(&*backend, call, Rc::new(NoEvents)).await }).await?;
+        Response::from_json(&output).map_err(Error::internal)
+    }
+
+    async fn call_raw(&self, shared: Rc<Shared>, call: RawCall) -> Result<Response> {
+        let backend = self.backend.clone();
+        let RawResponse { status, headers, body } =
+            self.to_its_end(async move { shared.registry.call_raw(&*backend, call).await }).await?;
+        let init = web_sys::ResponseInit::new();
+        init.set_status(status);
+        let response_headers = web_sys::Headers::new().map_err(|error| Error::internal(format!("{error:?}")))?;
+        for (name, value) in &headers {
+            response_headers.set(name, value).map_err(|error| Error::internal(format!("{error:?}")))?;
+        }
+        init.set_headers(&response_headers);
+        // Any body that JavaScript takes goes through here: a stream, or an array of bytes.
+        let body = to_js(body).map(JsCast::unchecked_into::<js_sys::Object>);
+        web_sys::Response::new_with_opt_buffer_source_and_init(body.as_ref(), &init)
+            .map(Response::from)
+            .map_err(|error| Error::internal(format!("{error:?}")))
+    }
+
+    /// Runs `work` to its end whatever becomes of the caller, and gives its result to whoever still waits.
+    async fn to_its_end<T: 'static>(&self, work: impl Future<Output = Result<T>> + 'static) -> Result<T> {
+        let (sender, receiver) = oneshot::channel();
+        self.context.wait_until(async move {
+            // Nobody waits any more when this fails.
+            let _ = sender.send(work.await);
+        });
+        receiver.await.map_err(Error::internal)?
+    }
+
+    async fn stream(&self, shared: Rc<Shared>, call: ToolCall) -> Result<Response> {
+        let (sender, mut receiver) = mpsc::channel::<Frame>(EVENTS_IN_FLIGHT);
+        let backend = self.backend.clone();
+        let request_id = self.request_id.clone();
+        self.context.wait_until(async move {
+            let sink = Rc::new(Events(sender.clone()));
+            let mut sender = sender;
+            let last = match shared.registry.call(&*backend, call, sink).await {
+                Ok(output) => Frame::Text(sse::encode("result", &output.to_string())),
+                Err(error) => Frame::Error(error, request_id),
+            };
+            // The reader may have left.
+            let _ = sender.send(last).await;
+        });
+        // The first frame tells whether the call was admitted.
+        let first = match receiver.next().await {
+            Some(Frame::Error(error, _)) => return Err(error),
+            Some(frame) => frame,
+            None => return Err(Error::internal("a call ended without a frame")),
+        };
+        let frames = futures_util::stream::once(async move { first }).chain(receiver);
+        let bytes = frames.map(|frame| Ok::<Vec<u8>, worker::Error>(frame.encode().into_bytes()));
+        let builder = ResponseBuilder::new()
+            .with_header("content-type", "text/event-stream; charset=utf-8")
+            .and_then(|builder| builder.with_header("cache-control", "no-cache, no-transform"))
+            .map_err(Error::internal)?;
+        builder.from_stream(bytes.boxed_local()).map_err(Error::internal)
+    }
+
+    fn problem(&self, error: &Error) -> worker::Result<Response> {
+        if error.code == ErrorCode::Internal {
+            let line = json!({
+                "level": "error",
+                "message": "a request failed",
+                "requestId": self.request_id,
+                "source": error.cause,
+            });
+            self.backend.platform().log(&line);
+        }
+        let headers = Headers::new();
+        if let Some(seconds) = error.retry_after {
+            headers.set("retry-after", &seconds.to_string())?;
+        }
+        if error.code == ErrorCode::Unauthenticated {
+            headers.set("www-authenticate", "Bearer realm=\"cloudflare-ops\"")?;
+        }
+        if let Some(allow) = error.details.get("allow").and_then(Value::as_str) {
+            headers.set("allow", allow)?;
+        }
+        if let (ErrorCode::RangeNotSatisfiable, Some(size)) = (error.code, error.details.get("size")) {
+            headers.set("content-range", &format!("bytes */{size}"))?;
+        }
+        let response = Response::from_json(&error.problem(&self.request_id))?;
+        headers.set("content-type", "application/problem+json")?;
+        Ok(response.with_status(error.code.status()).with_headers(headers))
+    }
+
+    /// What every answer carries.
+    fn finish(&self, response: Response) -> worker::Result<Response> {
+        let headers = response.headers();
+        cors(headers)?;
+        headers.set("x-request-id", &self.request_id)?;
+        headers.set("x-content-type-options", "nosniff")?;
+        if !headers.has("cache-control")? {
+            headers.set("cache-control", "no-store")?;
+        }
+        Ok(response)
+    }
+}
+
+/// One frame of an event stream.
+enum Frame {
+    Text(String),
+    /// The terminal error, kept whole: before the stream has begun it becomes an ordinary answer.
+    Error(Error, String),
+}
+
+impl Frame {
+    fn encode(self) -> String {
+        match self {
+            Self::Text(text) => text,
+            Self::Error(error, request_id) => {
+                let problem = serde_json::to_string(&error.problem(&request_id)).unwrap_or_default();
+                sse::encode("error", &problem)
+            }
+        }
+    }
+}
+
+/// Sends events to the reader of a stream; waits while it is behind.
+struct Events(mpsc::Sender<Frame>);
+
+impl EventSink for Events {
+    fn streams(&self) -> bool {
+        true
+    }
+
+    fn emit(&self, event: Event) -> LocalBoxFuture<'_, std::result::Result<(), ReaderGone>> {
+        let mut sender = self.0.clone();
+        async move {
+            let text = match event {
+                Event::Output { channel, bytes, offset } => {
+                    let chunk = serde_json::to_string(&Event::chunk(&bytes, offset)).unwrap_or_default();
+                    sse::encode(channel.name(), &chunk)
+                }
+                Event::Heartbeat => sse::HEARTBEAT.to_owned(),
+            };
+            sender.send(Frame::Text(text)).await.map_err(|_| ReaderGone)
+        }
+        .boxed_local()
+    }
+}
+
+fn header(request: &Request, name: &str) -> Option<String> {
+    request.headers().get(name).ok().flatten()
+}
+
+fn wants_events(request: &Request) -> bool {
+    header(request, "accept").is_some_and(|accept| {
+        accept.split(',').any(|kind| {
+            kind.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("text/event-stream"))
+        })
+    })
+}
+
+fn text(kind: &str, body: &'static str) -> Result<Response> {
+    let builder = ResponseBuilder::new().with_header("content-type", kind).map_err(Error::internal)?;
+    Ok(builder.fixed(body.as_bytes().to_vec()))
+}
+
+async fn resource_arguments(
+    registry: &Registry,
+    tool: &str,
+    request: &Request,
+    path: &BTreeMap<String, String>,
+) -> Result<Value> {
+    let entry = registry.get(tool).ok_or_else(|| Error::internal(format!("route of an unknown tool {tool}")))?;
+    let url = request.url().map_err(Error::internal)?;
+    let query: Vec<(String, String)> =
+        url.query_pairs().map(|(name, value)| (name.into_owned(), value.into_owned())).collect();
+    let takes_body = matches!(request.method(), worker::Method::Post | worker::Method::Put);
+    let body = if takes_body { json_body(request).await? } else { None };
+    routes::arguments(&entry.description().input_schema, body, query.into_iter(), path)
+}
+
+/// The body as JSON; `None` when it is empty. Read up to its limit and no further.
+async fn json_body(request: &Request) -> Result<Option<Value>> {
+    let too_large = || {
+        let message = format!("the body is larger than {LARGEST_BODY} bytes; raw file routes take more");
+        Error::new(ErrorCode::PayloadTooLarge, message).detail("limitBytes", LARGEST_BODY)
+    };
+    let declared = header(request, "content-length").and_then(|length| length.parse::<usize>().ok());
+    if declared.is_some_and(|length| length > LARGEST_BODY) {
+        return Err(too_large());
+    }
+    let Some(stream) = request.inner().body() else {
+        return Ok(None);
+    };
+    let mut bytes: Vec<u8> = Vec::with_capacity(declared.unwrap_or(0));
+    let mut chunks = worker::ByteStream::from(stream);
+    while let Some(chunk) = chunks.next().await {
+        let malformed = |error| Error::new(ErrorCode::MalformedRequest, "the body ended early").because(error);
+        bytes.extend(chunk.map_err(malformed)?);
+        if bytes.len() > LARGEST_BODY {
+            return Err(too_large());
+        }
+    }
+    if bytes.is_empty() {
+        return Ok(None);
+    }
+    serde_json::from_slice(&bytes)
+        .map(Some)
+        .map_err(|error| Error::new(ErrorCode::MalformedRequest, format!("the body is not JSON: {error}")))
+}
+
+fn raw_request(request: &Request, parameters: BTreeMap<String, String>) -> Result<RawRequest> {
+    let method = match request.method() {
+        worker::Method::Put => Method::Put,
+        worker::Method::Head => Method::Head,
+        _ => Method::Get,
+    };
+    let length = header(request, "content-length");
+    let length = length
+        .map(|text| text.parse::<u64>().map_err(|_| Error::invalid("/Content-Length", "is not a number of bytes")))
+        .transpose()?;
+    let body = (method == Method::Put).then(|| Box::new(JsBody(request.inner().body())) as _);
+    Ok(RawRequest { method, parameters, range: header(request, "range"), length, body })
+}

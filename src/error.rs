@@ -1,0 +1,275 @@
+//! The one error: what a caller is told, and the one table that turns it into each carrier's form.
+//!
+//! An [`Error`] has an external side (`code`, `message`, `details`, `retryable`) and an internal one (`source`), which
+//! goes to the log only. Callers and code branch on [`ErrorCode`], never on a message. A command that ran and exited
+//! non-zero is no error, and truncated output is a flag, not an error.
+
+use sandbox_api::{ControlError, ControlErrorCode};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use utoipa::ToSchema;
+
+/// Machine-readable cause, the same through every door.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ErrorCode {
+    MalformedRequest,
+    UnknownTool,
+    InvalidArguments,
+    Unauthenticated,
+    Forbidden,
+    NotFound,
+    MethodNotAllowed,
+    Conflict,
+    StaleGeneration,
+    Interrupted,
+    LengthRequired,
+    PayloadTooLarge,
+    RangeNotSatisfiable,
+    RateLimited,
+    QuotaExceeded,
+    SandboxUnavailable,
+    NotConfigured,
+    VersionMismatch,
+    Timeout,
+    OutcomeUnknown,
+    NoSpace,
+    Internal,
+}
+
+/// One row of the table: HTTP status, title, and whether trying again unchanged can help.
+struct Row {
+    status: u16,
+    title: &'static str,
+    retryable: bool,
+}
+
+impl ErrorCode {
+    /// Every code, in the order of the documentation.
+    pub const ALL: [Self; 22] = [
+        Self::MalformedRequest,
+        Self::UnknownTool,
+        Self::InvalidArguments,
+        Self::Unauthenticated,
+        Self::Forbidden,
+        Self::NotFound,
+        Self::MethodNotAllowed,
+        Self::Conflict,
+        Self::StaleGeneration,
+        Self::Interrupted,
+        Self::LengthRequired,
+        Self::PayloadTooLarge,
+        Self::RangeNotSatisfiable,
+        Self::RateLimited,
+        Self::QuotaExceeded,
+        Self::SandboxUnavailable,
+        Self::NotConfigured,
+        Self::VersionMismatch,
+        Self::Timeout,
+        Self::OutcomeUnknown,
+        Self::NoSpace,
+        Self::Internal,
+    ];
+
+    fn row(self) -> Row {
+        let (status, title, retryable) = match self {
+            Self::MalformedRequest => (400, "Malformed request", false),
+            Self::UnknownTool => (404, "Unknown tool", false),
+            Self::InvalidArguments => (400, "Invalid arguments", false),
+            Self::Unauthenticated => (401, "Not authenticated", false),
+            Self::Forbidden => (403, "Forbidden", false),
+            Self::NotFound => (404, "Not found", false),
+            Self::MethodNotAllowed => (405, "Method not allowed", false),
+            Self::Conflict => (409, "Conflict", false),
+            Self::StaleGeneration => (410, "The sandbox was replaced", false),
+            Self::Interrupted => (409, "Interrupted", false),
+            Self::LengthRequired => (411, "Length required", false),
+            Self::PayloadTooLarge => (413, "Payload too large", false),
+            Self::RangeNotSatisfiable => (416, "Range not satisfiable", false),
+            Self::RateLimited => (429, "Rate limited", true),
+            Self::QuotaExceeded => (429, "Quota exceeded", true),
+            Self::SandboxUnavailable => (503, "Sandbox unavailable", true),
+            Self::NotConfigured => (503, "Not configured", false),
+            Self::VersionMismatch => (503, "Version mismatch", false),
+            Self::Timeout => (504, "Timed out", false),
+            Self::OutcomeUnknown => (502, "Outcome unknown", false),
+            Self::NoSpace => (507, "No space left", false),
+            Self::Internal => (500, "Internal error", false),
+        };
+        Row { status, title, retryable }
+    }
+
+    /// HTTP status of this code.
+    pub fn status(self) -> u16 {
+        self.row().status
+    }
+
+    /// Short text of this code, the same for every occurrence.
+    pub fn title(self) -> &'static str {
+        self.row().title
+    }
+
+    /// The code as it stands in JSON.
+    pub fn as_str(self) -> String {
+        match serde_json::to_value(self) {
+            Ok(Value::String(text)) => text,
+            _ => String::from("internal"),
+        }
+    }
+}
+
+/// What went wrong. See the module's documentation.
+#[derive(Clone, Debug, PartialEq, thiserror::Error, Serialize, Deserialize)]
+#[error("{message}")]
+#[serde(rename_all = "camelCase")]
+pub struct Error {
+    pub code: ErrorCode,
+    pub message: String,
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub details: Map<String, Value>,
+    pub retryable: bool,
+    /// Seconds to wait before trying again, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_after: Option<u32>,
+    /// The cause, for the log only. It never leaves the Worker.
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "source")]
+    pub cause: Option<String>,
+}
+
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl Error {
+    pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
+        let retryable = code.row().retryable;
+        let retry_after = retryable.then_some(1);
+        Self { code, message: message.into(), details: Map::new(), retryable, retry_after, cause: None }
+    }
+
+    /// 400: an argument is not what the tool takes; `pointer` is its JSON pointer.
+    pub fn invalid(pointer: &str, message: impl Into<String>) -> Self {
+        let message = message.into();
+        Self::new(ErrorCode::InvalidArguments, format!("{}: {message}", field_name(pointer)))
+            .detail("violations", json!([{ "pointer": pointer, "message": message }]))
+    }
+
+    /// 404: there is no sandbox of that id for this caller.
+    pub fn no_such_sandbox(sandbox_id: &str) -> Self {
+        Self::new(ErrorCode::NotFound, format!("there is no sandbox {sandbox_id:?}")).detail("sandboxId", sandbox_id)
+    }
+
+    /// 500 with constant text; the cause goes to the log.
+    pub fn internal(cause: impl std::fmt::Display) -> Self {
+        Self::new(ErrorCode::Internal, "an internal error occurred; the log names it under this requestId")
+            .because(cause)
+    }
+
+    /// Adds one field to `details`.
+    pub fn detail(mut self, name: &str, value: impl Into<Value>) -> Self {
+        self.details.insert(name.to_owned(), value.into());
+        self
+    }
+
+    /// Records the cause for the log.
+    pub fn because(mut self, cause: impl std::fmt::Display) -> Self {
+        self.cause = Some(cause.to_string());
+        self
+    }
+
+    /// The problem object (RFC 9457 with `code`, `requestId`, `retryable`, `details`) that every carrier holds.
+    pub fn problem(&self, request_id: &str) -> Problem {
+        Problem {
+            r#type: format!("urn:cloudflare-ops:error:{}", self.code.as_str()),
+            title: self.code.title().to_owned(),
+            status: self.code.status(),
+            detail: self.message.clone(),
+            code: self.code,
+            request_id: request_id.to_owned(),
+            retryable: self.retryable,
+            retry_after: self.retry_after,
+            details: self.details.clone(),
+        }
+    }
+}
+
+/// Name of a field for a message, from its JSON pointer: `/env/A` is `env.A`, the root is `arguments`.
+pub fn field_name(pointer: &str) -> String {
+    let name = pointer.trim_start_matches('/').replace('/', ".").replace("~1", "/").replace("~0", "~");
+    if name.is_empty() { String::from("arguments") } else { name }
+}
+
+/// RFC 9457 problem details, as every door answers them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Problem {
+    /// URN of the code.
+    pub r#type: String,
+    /// Short text, the same for every occurrence of the code.
+    pub title: String,
+    /// HTTP status.
+    pub status: u16,
+    /// What went wrong this time; names the field where one is at fault.
+    pub detail: String,
+    /// Machine-readable cause.
+    pub code: ErrorCode,
+    /// Id of this call in the log and in the audit.
+    pub request_id: String,
+    /// Whether the same call can succeed later without being changed.
+    pub retryable: bool,
+    /// Seconds to wait before that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_after: Option<u32>,
+    /// More fields, by code.
+    #[schema(value_type = std::collections::BTreeMap<String, Value>)]
+    pub details: Map<String, Value>,
+}
+
+/// What the control API of a sandbox says, in the caller's terms.
+impl From<ControlError> for Error {
+    fn from(control: ControlError) -> Self {
+        let code = match control.code {
+            ControlErrorCode::InvalidArguments | ControlErrorCode::UploadAborted => ErrorCode::InvalidArguments,
+            ControlErrorCode::PathEscapes | ControlErrorCode::PermissionDenied => ErrorCode::Forbidden,
+            ControlErrorCode::NotFound => ErrorCode::NotFound,
+            ControlErrorCode::WrongFileType => ErrorCode::Conflict,
+            ControlErrorCode::StaleGeneration => ErrorCode::StaleGeneration,
+            ControlErrorCode::LengthRequired => ErrorCode::LengthRequired,
+            ControlErrorCode::PayloadTooLarge => ErrorCode::PayloadTooLarge,
+            ControlErrorCode::RangeNotSatisfiable => ErrorCode::RangeNotSatisfiable,
+            ControlErrorCode::TooManyExecs => ErrorCode::QuotaExceeded,
+            ControlErrorCode::NotRunning | ControlErrorCode::Unavailable => ErrorCode::SandboxUnavailable,
+            ControlErrorCode::NoSpace => ErrorCode::NoSpace,
+            ControlErrorCode::Unauthenticated | ControlErrorCode::Internal | ControlErrorCode::Unknown => {
+                return Self::internal(format!("the control API answered {:?}: {}", control.code, control.message));
+            }
+        };
+        let reason = serde_json::to_value(control.code).unwrap_or(Value::Null);
+        Self::new(code, control.message).detail("reason", reason)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_code_has_a_status_and_a_name_of_its_own() {
+        let names: std::collections::BTreeSet<_> = ErrorCode::ALL.iter().map(|code| code.as_str()).collect();
+        assert_eq!(names.len(), ErrorCode::ALL.len());
+        assert!(ErrorCode::ALL.iter().all(|code| (400..600).contains(&code.status())));
+    }
+
+    #[test]
+    fn a_problem_never_holds_the_cause() {
+        let error = Error::internal("token abc at /secret");
+        let text = serde_json::to_string(&error.problem("r1")).unwrap();
+        assert!(!text.contains("secret"), "{text}");
+        assert!(text.contains("\"code\":\"internal\""));
+    }
+
+    #[test]
+    fn an_invalid_argument_names_its_field() {
+        let error = Error::invalid("/env/A~1B", "must be a string");
+        assert_eq!(error.message, "env.A/B: must be a string");
+        assert_eq!(error.details["violations"][0]["pointer"], "/env/A~1B");
+    }
+}

@@ -1,0 +1,85 @@
+//! What a tool says about the danger of calling it. There is no default: each tool states its own.
+
+use serde::Serialize;
+use utoipa::ToSchema;
+
+/// Who may call, in rising order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum Role {
+    /// Reads.
+    Viewer,
+    /// Makes, runs and removes sandboxes.
+    Operator,
+    /// Everything.
+    Admin,
+}
+
+/// A right that a key may hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub enum Scope {
+    #[serde(rename = "sandbox:read")]
+    SandboxRead,
+    #[serde(rename = "sandbox:write")]
+    SandboxWrite,
+    #[serde(rename = "sandbox:exec")]
+    SandboxExec,
+}
+
+/// Whether a person has to agree before the call acts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum Approval {
+    NotNeeded,
+}
+
+/// How a call runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum Execution {
+    /// Within the request.
+    Inline,
+}
+
+/// Which window of the rate limits a call is taken from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum RateClass {
+    /// Calls a minute.
+    Read,
+    /// Calls a minute and sandbox operations an hour.
+    SandboxOperation,
+}
+
+/// The guardrails of one tool.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Guardrails {
+    /// Least role that may call.
+    pub role: Role,
+    /// Rights that the key must hold, all of them.
+    pub scopes: &'static [Scope],
+    /// Whether a person has to agree first.
+    pub approval: Approval,
+    /// Seconds within which a call is answered when its arguments name none.
+    pub default_timeout: u32,
+    /// Most seconds that a call may ask for.
+    pub maximum_timeout: u32,
+    /// Most bytes of an answer in JSON.
+    pub output_cap_bytes: u64,
+    /// Window that the call is taken from.
+    pub rate_class: RateClass,
+    /// JSON pointers of arguments that the audit records as present, without their values.
+    pub unrecorded_arguments: &'static [&'static str],
+}
+
+/// What a client may assume of a tool, in MCP's words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Annotations {
+    pub title: &'static str,
+    pub read_only_hint: bool,
+    pub destructive_hint: bool,
+    pub idempotent_hint: bool,
+    pub open_world_hint: bool,
+}

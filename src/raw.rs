@@ -1,0 +1,75 @@
+//! Raw bytes beside JSON: the same tools, guardrails and records for bodies that are passed on unread.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use serde_json::{Value, json};
+
+use crate::error::Result;
+use crate::events::EventSink;
+use crate::registry::{CallFacts, Context, Method, Prepared, Route, Tool};
+use crate::services::Body;
+use crate::tenant::admission::SandboxClaim;
+
+/// A transfer takes at most this long.
+pub const TRANSFER_DEADLINE: Duration = Duration::from_secs(3600);
+
+/// A request on a raw route.
+pub struct RawRequest {
+    pub method: Method,
+    /// Parameters of the path by name, percent-encoded as they stand in the URL.
+    pub parameters: BTreeMap<String, String>,
+    /// The header `Range`, as sent.
+    pub range: Option<String>,
+    /// Declared length of the body.
+    pub length: Option<u64>,
+    pub body: Option<Box<dyn Body>>,
+}
+
+impl RawRequest {
+    /// A parameter of the path; empty when the route has none of that name.
+    pub fn parameter(&self, name: &str) -> &str {
+        self.parameters.get(name).map(String::as_str).unwrap_or_default()
+    }
+}
+
+/// The answer on a raw route.
+pub struct RawResponse {
+    pub status: u16,
+    pub headers: Vec<(String, String)>,
+    pub body: Box<dyn Body>,
+}
+
+/// A tool that serves raw bytes as well.
+pub trait RawTool: Tool {
+    const RAW_ROUTES: &'static [Route];
+
+    /// Checks the request, and names the sandbox that it is about.
+    fn raw_claim(request: &RawRequest) -> Result<SandboxClaim>;
+
+    fn raw(context: Context, request: RawRequest) -> impl Future<Output = Result<RawResponse>>;
+}
+
+/// Makes a request on a raw route ready to be admitted.
+pub fn prepare<T: RawTool>(request: RawRequest, _facts: &CallFacts<'_>) -> Result<Prepared<RawResponse>> {
+    let claim = T::raw_claim(&request)?;
+    Ok(Prepared {
+        claim,
+        recorded: record(&request),
+        deadline: TRANSFER_DEADLINE,
+        act: Box::new(move |context, _events: Rc<dyn EventSink>| {
+            async move { T::raw(context, request).await }.boxed_local()
+        }),
+    })
+}
+
+fn record(request: &RawRequest) -> Value {
+    json!({
+        "method": request.method,
+        "path": request.parameters,
+        "range": request.range,
+        "length": request.length,
+    })
+}

@@ -1,0 +1,345 @@
+//! The registry: every operation is a tool, described once.
+//!
+//! [`Tool`] is what one file under `tools/` implements. [`Entry`] is the same without its types, and the [`Registry`] keeps
+//! the entries in a stable order. Doors, OpenAPI and the guardrails read only from here.
+
+use std::cell::OnceCell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::LocalBoxFuture;
+use jsonschema::Validator;
+use jsonschema::error::ValidationErrorKind;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use utoipa::ToSchema;
+
+use crate::error::{Error, Result, field_name};
+use crate::events::EventSink;
+use crate::guardrails::{Annotations, Execution, Guardrails};
+use crate::platform::Platform;
+use crate::raw::{RawRequest, RawResponse, RawTool};
+use crate::schema;
+use crate::services::Services;
+use crate::tenant::admission::{Listed, SandboxClaim};
+use crate::tenant::credential::Principal;
+
+/// Most problems that one refusal lists.
+const MOST_VIOLATIONS: usize = 20;
+
+/// A method of HTTP that a resource route can have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum Method {
+    Get,
+    Head,
+    Post,
+    Put,
+    Delete,
+}
+
+impl Method {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Get => "GET",
+            Self::Head => "HEAD",
+            Self::Post => "POST",
+            Self::Put => "PUT",
+            Self::Delete => "DELETE",
+        }
+    }
+}
+
+/// A resource route beside `/v1/tools/{name}`. A `{parameter}` of the path is the argument of that name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Route {
+    pub method: Method,
+    pub path: &'static str,
+}
+
+/// What is known of a call while its arguments are checked.
+pub struct CallFacts<'a> {
+    /// Whether the caller reads events as they come.
+    pub streams: bool,
+    pub platform: &'a dyn Platform,
+}
+
+/// What a running tool has at hand.
+#[derive(Clone)]
+pub struct Context {
+    pub call_id: String,
+    pub principal: Principal,
+    pub claim: SandboxClaim,
+    /// The claimed sandbox as it was listed before the call.
+    pub listed: Option<Listed>,
+    pub services: Services,
+}
+
+/// One operation.
+pub trait Tool: 'static {
+    /// camelCase, `^[a-zA-Z][a-zA-Z0-9]{0,40}$`.
+    const NAME: &'static str;
+    /// For a person and for a model: what it does, what it returns, what it refuses.
+    const DESCRIPTION: &'static str;
+    const ROUTES: &'static [Route];
+    const ANNOTATIONS: Annotations;
+    const GUARDRAILS: Guardrails;
+    const EXECUTION: Execution;
+
+    type Input: DeserializeOwned + ToSchema + 'static;
+    type Output: Serialize + ToSchema + 'static;
+
+    /// Checks what the schema cannot say, and names the sandbox that the call is about.
+    fn claim(input: &Self::Input, facts: &CallFacts<'_>) -> Result<SandboxClaim>;
+
+    /// Seconds that the tool may take for this input, the start of a sandbox not counted.
+    fn timeout_seconds(_input: &Self::Input) -> f64 {
+        f64::from(Self::GUARDRAILS.default_timeout)
+    }
+
+    fn call(
+        context: Context,
+        input: Self::Input,
+        events: Rc<dyn EventSink>,
+    ) -> impl Future<Output = Result<Self::Output>>;
+}
+
+/// A call that is ready to be admitted. `A` is what it answers.
+pub struct Prepared<A> {
+    pub claim: SandboxClaim,
+    /// Arguments as the audit records them.
+    pub recorded: Value,
+    /// After this the call has no outcome.
+    pub deadline: Duration,
+    pub act: Box<dyn FnOnce(Context, Rc<dyn EventSink>) -> LocalBoxFuture<'static, Result<A>>>,
+}
+
+/// What a client is told of a tool.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Description {
+    pub name: &'static str,
+    pub description: &'static str,
+    pub input_schema: Value,
+    pub output_schema: Value,
+    pub annotations: Annotations,
+    pub guardrails: Guardrails,
+    pub execution: Execution,
+    pub routes: &'static [Route],
+    pub raw_routes: &'static [Route],
+}
+
+/// A sandbox may have to be started before a tool can act on it.
+const START_ALLOWANCE: Duration = Duration::from_secs(35);
+
+/// What a tool is given beyond its own timeout to tell how it ended.
+const ANSWER_ALLOWANCE: Duration = Duration::from_secs(25);
+
+/// A tool without its types.
+pub struct Entry {
+    description: Description,
+    validator: OnceCell<Result<Validator, Error>>,
+    prepare: fn(Value, &CallFacts<'_>) -> Result<Prepared<Value>>,
+    prepare_raw: Option<fn(RawRequest, &CallFacts<'_>) -> Result<Prepared<RawResponse>>>,
+}
+
+impl Entry {
+    pub fn of<T: Tool>() -> Self {
+        Self {
+            description: Description {
+                name: T::NAME,
+                description: T::DESCRIPTION,
+                input_schema: schema::self_contained::<T::Input>(),
+                output_schema: schema::self_contained::<T::Output>(),
+                annotations: T::ANNOTATIONS,
+                guardrails: T::GUARDRAILS,
+                execution: T::EXECUTION,
+                routes: T::ROUTES,
+                raw_routes: &[],
+            },
+            validator: OnceCell::new(),
+            prepare: prepare::<T>,
+            prepare_raw: None,
+        }
+    }
+
+    /// A tool that serves raw bytes as well.
+    pub fn of_raw<T: RawTool>() -> Self {
+        let mut entry = Self::of::<T>();
+        entry.description.raw_routes = T::RAW_ROUTES;
+        entry.prepare_raw = Some(crate::raw::prepare::<T>);
+        entry
+    }
+
+    pub fn description(&self) -> &Description {
+        &self.description
+    }
+
+    /// Validates `arguments` and makes the call ready; the first error is the verdict on the call.
+    pub fn prepare(&self, arguments: Value, facts: &CallFacts<'_>) -> Result<Prepared<Value>> {
+        self.validate(&arguments)?;
+        (self.prepare)(arguments, facts)
+    }
+
+    /// The same for a raw route.
+    pub fn prepare_raw(&self, request: RawRequest, facts: &CallFacts<'_>) -> Result<Prepared<RawResponse>> {
+        match self.prepare_raw {
+            Some(prepare) => prepare(request, facts),
+            None => Err(Error::internal(format!("{} has no raw routes", self.description.name))),
+        }
+    }
+
+    fn validate(&self, arguments: &Value) -> Result<()> {
+        let compiled = self
+            .validator
+            .get_or_init(|| jsonschema::validator_for(&self.description.input_schema).map_err(Error::internal));
+        let validator = compiled.as_ref().map_err(Clone::clone)?;
+        let violations: Vec<(String, String)> =
+            validator.iter_errors(arguments).take(MOST_VIOLATIONS).map(|error| violation(&error)).collect();
+        let Some((pointer, message)) = violations.first() else {
+            return Ok(());
+        };
+        let text = format!("{}: {message}", field_name(pointer));
+        let listed: Vec<Value> =
+            violations.iter().map(|(pointer, message)| json!({ "pointer": pointer, "message": message })).collect();
+        Err(Error::new(crate::error::ErrorCode::InvalidArguments, text).detail("violations", listed))
+    }
+}
+
+/// Pointer of the field at fault and what is wrong with it. The value itself is not repeated: it may be a secret or large.
+fn violation(error: &jsonschema::ValidationError<'_>) -> (String, String) {
+    let parent = error.instance_path().to_string();
+    let child = |name: &str| format!("{parent}/{}", name.replace('~', "~0").replace('/', "~1"));
+    match error.kind() {
+        ValidationErrorKind::AdditionalProperties { unexpected } => {
+            let name = unexpected.first().map(String::as_str).unwrap_or_default();
+            (child(name), "there is no such field".to_owned())
+        }
+        ValidationErrorKind::Required { property } => {
+            (child(property.as_str().unwrap_or_default()), "is required".to_owned())
+        }
+        _ => (parent, error.masked_with("the value").to_string()),
+    }
+}
+
+fn prepare<T: Tool>(arguments: Value, facts: &CallFacts<'_>) -> Result<Prepared<Value>> {
+    let recorded = record::<T>(&arguments);
+    let input: T::Input = serde_json::from_value(arguments).map_err(|error| Error::invalid("", error.to_string()))?;
+    let claim = T::claim(&input, facts)?;
+    let timeout = Duration::try_from_secs_f64(T::timeout_seconds(&input)).map_err(Error::internal)?;
+    Ok(Prepared {
+        claim,
+        recorded,
+        deadline: START_ALLOWANCE + timeout + ANSWER_ALLOWANCE,
+        act: Box::new(move |context, events| {
+            async move {
+                let output = T::call(context, input, events).await?;
+                serde_json::to_value(output).map_err(Error::internal)
+            }
+            .boxed_local()
+        }),
+    })
+}
+
+/// Longest string that the audit keeps of an argument, in bytes.
+const LONGEST_RECORDED_STRING: usize = 4096;
+
+/// The arguments as the audit records them: values that may be secret are replaced by their kind, long ones are cut.
+fn record<T: Tool>(arguments: &Value) -> Value {
+    let mut recorded = arguments.clone();
+    for pointer in T::GUARDRAILS.unrecorded_arguments {
+        if let Some(value) = recorded.pointer_mut(pointer) {
+            *value = unrecorded(value);
+        }
+    }
+    shorten(recorded)
+}
+
+fn unrecorded(value: &Value) -> Value {
+    match value {
+        Value::Object(fields) => {
+            Value::Object(fields.keys().map(|name| (name.clone(), json!("[not recorded]"))).collect())
+        }
+        _ => json!("[not recorded]"),
+    }
+}
+
+fn shorten(value: Value) -> Value {
+    match value {
+        Value::String(mut text) if text.len() > LONGEST_RECORDED_STRING => {
+            let bytes = text.len();
+            text.truncate(text.floor_char_boundary(LONGEST_RECORDED_STRING));
+            Value::String(format!("{text}… [{bytes} bytes]"))
+        }
+        Value::Array(items) => Value::Array(items.into_iter().map(shorten).collect()),
+        Value::Object(fields) => {
+            Value::Object(fields.into_iter().map(|(name, value)| (name, shorten(value))).collect())
+        }
+        other => other,
+    }
+}
+
+/// Every tool, in a stable order.
+pub struct Registry {
+    entries: Vec<Entry>,
+}
+
+impl Registry {
+    pub fn new(entries: Vec<Entry>) -> Self {
+        Self { entries }
+    }
+
+    pub fn list(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.iter()
+    }
+
+    /// The tool of that name, or of that alias: `zones.list` and `zones:list` are `listZones`.
+    pub fn get(&self, name: &str) -> Option<&Entry> {
+        let named = |wanted: &str| self.entries.iter().find(|entry| entry.description.name == wanted);
+        named(name).or_else(|| alias_targets(name).iter().find_map(|wanted| named(wanted)))
+    }
+}
+
+/// Names that an alias can stand for: the verb, then the resource as given and in the singular.
+fn alias_targets(alias: &str) -> Vec<String> {
+    let parts: Vec<&str> = alias.split(['.', ':']).collect();
+    let Some((verb, resource)) = parts.split_last().filter(|(_, resource)| !resource.is_empty()) else {
+        return Vec::new();
+    };
+    let pascal: String = resource
+        .iter()
+        .map(|word| {
+            let mut letters = word.chars();
+            letters.next().map(|first| first.to_ascii_uppercase()).into_iter().chain(letters).collect::<String>()
+        })
+        .collect();
+    let plural = format!("{verb}{pascal}");
+    let singulars = ["es", "s"].into_iter().filter_map(|ending| plural.strip_suffix(ending).map(str::to_owned));
+    let singulars: Vec<String> = singulars.collect();
+    std::iter::once(plural.clone()).chain(singulars).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn aliases_are_derived_from_resource_and_verb() {
+        assert!(alias_targets("zones.list").contains(&"listZones".to_owned()));
+        assert!(alias_targets("workers:deploy").contains(&"deployWorker".to_owned()));
+        assert!(alias_targets("dns.record.create").contains(&"createDnsRecord".to_owned()));
+        assert!(alias_targets("sandboxes.list").contains(&"listSandboxes".to_owned()));
+        assert!(alias_targets("exec").is_empty());
+        assert!(alias_targets("").is_empty());
+        assert!(!alias_targets(".").contains(&"exec".to_owned()));
+    }
+
+    #[test]
+    fn long_arguments_are_cut_in_the_record() {
+        let recorded = shorten(json!({ "a": ["é".repeat(LONGEST_RECORDED_STRING)] }));
+        let text = recorded["a"][0].as_str().unwrap();
+        assert!(text.len() < LONGEST_RECORDED_STRING + 40 && text.ends_with("[8192 bytes]"), "{text}");
+    }
+}

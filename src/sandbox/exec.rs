@@ -1,0 +1,236 @@
+//! One command in one sandbox, seen to its end: the outcome is read from the sandbox, never guessed.
+//!
+//! ```text
+//!  POST /v1/execs ──▶ started, output…, exit        the outcome
+//!        │                    │
+//!        │ no answer          │ stream breaks, or is silent past the heartbeats
+//!        ▼                    ▼
+//!  POST again with      GET /v1/execs/{id} from the offsets that arrived, a bounded number of times
+//!  the same id                │
+//!                             ├─ another boot answers: interrupted
+//!                             └─ nothing answers: outcome_unknown
+//! ```
+//!
+//! The id of the exec is chosen by the caller and known before the first byte, so asking again re-attaches and never runs
+//! a command twice. Once a request may have reached one boot of the sandbox, only that boot is asked again.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use sandbox_api::{EncodedBytes, ExecExit, ExecRequest, HEARTBEAT_SECONDS, OutputChunk, event};
+
+use crate::error::{Error, ErrorCode, Result};
+use crate::events::{Channel, Event, EventSink, ReaderGone};
+use crate::identifier::SandboxId;
+use crate::platform::within;
+use crate::services::{ControlRequest, RequestBody, Services};
+use crate::sse::Decoder;
+
+/// Until the head of an answer; `sandboxd` answers a stream at once.
+const HEAD_DEADLINE: Duration = Duration::from_secs(8);
+
+/// A stream that is silent for this long is broken: it carries heartbeats.
+const SILENCE_LIMIT: Duration = Duration::from_secs(4 * HEARTBEAT_SECONDS);
+
+/// Requests made for one command in all.
+const ATTEMPTS: u32 = 4;
+
+/// Pause before a request is made again, times the number of attempts so far.
+const PAUSE: Duration = Duration::from_millis(150);
+
+/// How one request for the command ended, when not in its outcome.
+struct Broken {
+    why: String,
+    /// A refusal that holds however often it is asked.
+    final_error: Option<Error>,
+}
+
+impl Broken {
+    fn passing(why: impl Into<String>) -> Self {
+        Self { why: why.into(), final_error: None }
+    }
+
+    fn final_error(error: Error) -> Self {
+        Self { why: error.message.clone(), final_error: Some(error) }
+    }
+}
+
+/// One command on its way.
+pub struct Exec {
+    services: Services,
+    sandbox_id: SandboxId,
+    request: ExecRequest,
+    events: Rc<dyn EventSink>,
+    /// Boot that may have begun it.
+    boot_id: Option<String>,
+    /// Whether that boot was seen to have it.
+    attached: bool,
+    /// Bytes of each channel passed on.
+    passed_on: [u64; 2],
+}
+
+impl Exec {
+    pub fn new(services: Services, sandbox_id: SandboxId, request: ExecRequest, events: Rc<dyn EventSink>) -> Self {
+        Self { services, sandbox_id, request, events, boot_id: None, attached: false, passed_on: [0, 0] }
+    }
+
+    /// Runs the command and returns how it ended. A success is any end that the sandbox tells of.
+    pub async fn run(mut self) -> Result<ExecExit> {
+        let mut why = String::new();
+        for attempt in 0..ATTEMPTS {
+            if attempt > 0 {
+                self.services.platform.sleep(PAUSE * attempt).await;
+            }
+            match self.attempt().await {
+                Ok(exit) => return Ok(exit),
+                Err(Broken { final_error: Some(error), .. }) => return Err(self.describe(error)),
+                Err(broken) => why = broken.why,
+            }
+        }
+        let message = "the sandbox stopped answering before the command's outcome was known; it may have run";
+        Err(self.describe(
+            Error::new(ErrorCode::OutcomeUnknown, message).detail("reason", "sandbox_unresponsive").because(why),
+        ))
+    }
+
+    fn describe(&self, error: Error) -> Error {
+        error.detail("sandboxId", self.sandbox_id.as_str()).detail("execId", self.request.id.as_str())
+    }
+
+    /// One request, from its sending to the end of its stream.
+    async fn attempt(&mut self) -> Result<ExecExit, Broken> {
+        let control = if self.attached { self.attach_request() } else { self.start_request()? };
+        let response = match self.services.sandboxes.control(&self.sandbox_id, control).await {
+            Ok(response) => response,
+            Err(error) => return Err(self.refused(error)),
+        };
+        self.boot_id = Some(response.boot_id.clone());
+        let mut chunks = response.body.chunks();
+        let mut decoder = Decoder::default();
+        loop {
+            let bytes = match within(&*self.services.platform, SILENCE_LIMIT, chunks.next()).await {
+                Ok(Some(Ok(bytes))) => bytes,
+                Ok(Some(Err(error))) => return Err(Broken::passing(error.to_string())),
+                Ok(None) => return Err(Broken::passing("the stream ended without its terminal event")),
+                Err(_) => return Err(Broken::passing("the stream fell silent")),
+            };
+            for event in decoder.push(&bytes).map_err(|error| Broken::passing(error.to_string()))? {
+                if let Some(exit) = self.take(&event.name, &event.data).await? {
+                    return Ok(exit);
+                }
+            }
+        }
+    }
+
+    fn start_request(&self) -> Result<ControlRequest, Broken> {
+        let body = serde_json::to_string(&self.request).map_err(|error| Broken::final_error(Error::internal(error)))?;
+        Ok(ControlRequest {
+            method: "POST",
+            path: "/v1/execs".to_owned(),
+            headers: vec![("accept", "text/event-stream".to_owned())],
+            body: RequestBody::Json(body),
+            boot_id: self.boot_id.clone(),
+            deadline: HEAD_DEADLINE,
+        })
+    }
+
+    fn attach_request(&self) -> ControlRequest {
+        let [stdout, stderr] = self.passed_on;
+        ControlRequest {
+            method: "GET",
+            path: format!("/v1/execs/{}?stdoutOffset={stdout}&stderrOffset={stderr}", self.request.id),
+            headers: vec![("accept", "text/event-stream".to_owned())],
+            body: RequestBody::Empty,
+            boot_id: self.boot_id.clone(),
+            deadline: HEAD_DEADLINE,
+        }
+    }
+
+    /// What a refusal means depends on whether a boot may have begun the command.
+    fn refused(&mut self, error: Error) -> Broken {
+        match error.code {
+            // The request may have arrived: ask that boot again.
+            ErrorCode::OutcomeUnknown => {
+                if let Some(boot_id) = error.details.get("bootId").and_then(serde_json::Value::as_str) {
+                    self.boot_id = Some(boot_id.to_owned());
+                }
+                // Not knowing which boot that was, asking again could run the command a second time.
+                if self.boot_id.is_none() {
+                    Broken::final_error(error)
+                } else {
+                    Broken::passing(error.cause.unwrap_or(error.message))
+                }
+            }
+            ErrorCode::StaleGeneration if self.boot_id.is_some() => {
+                let message = "the sandbox was replaced while the command ran; what it had done is not known";
+                Broken::final_error(Error::new(ErrorCode::Interrupted, message).because(error.message))
+            }
+            ErrorCode::SandboxUnavailable if self.boot_id.is_some() => Broken::passing(error.message),
+            ErrorCode::NotFound if self.attached => {
+                let message = "the sandbox no longer knows the command";
+                Broken::final_error(Error::new(ErrorCode::OutcomeUnknown, message))
+            }
+            _ => Broken::final_error(error),
+        }
+    }
+
+    /// Takes one event of the stream; the outcome when it is the terminal one.
+    async fn take(&mut self, name: &str, data: &str) -> Result<Option<ExecExit>, Broken> {
+        let unreadable =
+            |error: serde_json::Error| Broken::passing(format!("an event {name:?} is not readable: {error}"));
+        match name {
+            event::STARTED => {
+                self.attached = true;
+                Ok(None)
+            }
+            event::STDOUT => self.output(Channel::Stdout, serde_json::from_str(data).map_err(unreadable)?).await,
+            event::STDERR => self.output(Channel::Stderr, serde_json::from_str(data).map_err(unreadable)?).await,
+            event::HEARTBEAT => self.emit(Event::Heartbeat).await,
+            event::EXIT => serde_json::from_str(data).map(Some).map_err(unreadable),
+            _ => Ok(None),
+        }
+    }
+
+    /// Passes on the part of a chunk that was not passed on before the stream broke.
+    async fn output(&mut self, channel: Channel, chunk: OutputChunk) -> Result<Option<ExecExit>, Broken> {
+        let encoded = EncodedBytes { data: chunk.data, encoding: chunk.encoding };
+        let bytes = encoded.decode().ok_or_else(|| Broken::passing("a chunk of output is not base64"))?;
+        let [stdout, stderr] = &mut self.passed_on;
+        let passed_on = match channel {
+            Channel::Stdout => stdout,
+            Channel::Stderr => stderr,
+        };
+        let known = passed_on.saturating_sub(chunk.offset);
+        let fresh = usize::try_from(known).ok().and_then(|known| bytes.get(known..)).unwrap_or_default().to_vec();
+        let offset = chunk.offset + known;
+        *passed_on = offset.max(*passed_on) + u64::try_from(fresh.len()).unwrap_or(0);
+        if fresh.is_empty() {
+            return Ok(None);
+        }
+        self.emit(Event::Output { channel, bytes: fresh, offset }).await
+    }
+
+    /// Tells the reader; when it has left, ends the command and confirms that.
+    async fn emit(&mut self, event: Event) -> Result<Option<ExecExit>, Broken> {
+        match self.events.emit(event).await {
+            Ok(()) => Ok(None),
+            Err(ReaderGone) => {
+                let kill = ControlRequest {
+                    method: "POST",
+                    path: format!("/v1/execs/{}/kill", self.request.id),
+                    headers: Vec::new(),
+                    body: RequestBody::Json("{}".to_owned()),
+                    boot_id: self.boot_id.clone(),
+                    deadline: HEAD_DEADLINE,
+                };
+                let killed = self.services.sandboxes.control(&self.sandbox_id, kill).await;
+                let message = match killed {
+                    Ok(_) => "the reader of the stream left and the command was ended",
+                    Err(_) => "the reader of the stream left; the sandbox ends the command once its grace time is over",
+                };
+                Err(Broken::final_error(Error::new(ErrorCode::Interrupted, message)))
+            }
+        }
+    }
+}

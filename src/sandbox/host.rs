@@ -1,0 +1,173 @@
+//! The Host transport: sandboxes of a `sandboxd host`, reached over HTTP.
+//!
+//! `SANDBOX_HOST_URL` names it and `SANDBOX_HOST_TOKEN` authenticates to it. The host speaks to each sandbox with that boot's
+//! own token, which never reaches the Worker.
+
+use std::time::Duration;
+
+use sandbox_api::{BOOT_ID_HEADER, ControlError, ControlErrorCode, HostSandbox, HostStart, ResourcesReleased};
+use serde::de::DeserializeOwned;
+use wasm_bindgen::JsValue;
+use worker::Env;
+
+use crate::error::{Error, ErrorCode, Result};
+use crate::workers::backend::configured;
+use crate::workers::fetch::{self, Destination, FetchError, Outgoing};
+
+/// Until a host answers that it started a sandbox.
+pub const START_DEADLINE: Duration = Duration::from_secs(25);
+
+/// Until a host answers that it ended one.
+const DESTROY_DEADLINE: Duration = Duration::from_secs(40);
+
+/// Until a host answers a question.
+const QUESTION_DEADLINE: Duration = Duration::from_secs(3);
+
+/// Largest answer that is not passed on.
+const LARGEST_ANSWER: usize = 256 * 1024;
+
+/// How a request to a sandbox failed.
+pub enum SendError {
+    /// It was refused; when the code is `NotRunning` or `StaleGeneration`, nothing of it was carried out.
+    Refused(ControlError, Option<u64>),
+    /// No answer: it may have been carried out.
+    Lost(FetchError),
+}
+
+/// One sandbox of a host.
+#[derive(Clone)]
+pub struct Host {
+    url: String,
+    token: String,
+    name: String,
+}
+
+/// A request to the control API of a running sandbox.
+pub struct Control<'a> {
+    pub method: &'a str,
+    /// Path with its query.
+    pub path: &'a str,
+    pub headers: Vec<(&'a str, String)>,
+    pub body: Option<JsValue>,
+    pub boot_id: &'a str,
+    pub deadline: Duration,
+}
+
+impl Host {
+    /// The sandbox `{tenant}.{sandbox_id}` of the configured host.
+    pub fn of(env: &Env, tenant: &str, sandbox_id: &str) -> Result<Self> {
+        let missing = |name: &str| {
+            Error::new(ErrorCode::NotConfigured, format!("{name} is not set: there is no machine to run sandboxes on"))
+        };
+        let url = configured(env, "SANDBOX_HOST_URL").ok_or_else(|| missing("SANDBOX_HOST_URL"))?;
+        let token = configured(env, "SANDBOX_HOST_TOKEN").ok_or_else(|| missing("SANDBOX_HOST_TOKEN"))?;
+        Ok(Self { url: url.trim_end_matches('/').to_owned(), token, name: format!("{tenant}.{sandbox_id}") })
+    }
+
+    /// Starts the sandbox or finds it running.
+    pub async fn start(&self, start: &HostStart) -> Result<HostSandbox> {
+        let body = serde_json::to_string(start).map_err(Error::internal)?;
+        let sent = self.send("PUT", "", Vec::new(), Some(body.into()), START_DEADLINE).await;
+        self.read(sent, "start the sandbox").await
+    }
+
+    /// The sandbox as the host has it; `None` when it does not run.
+    pub async fn running(&self) -> Result<Option<HostSandbox>> {
+        let sent = self.send("GET", "", Vec::new(), None, QUESTION_DEADLINE).await;
+        match sent {
+            Err(SendError::Refused(refusal, _)) if refusal.code == ControlErrorCode::NotRunning => Ok(None),
+            sent => self.read(sent, "say whether the sandbox runs").await.map(Some),
+        }
+    }
+
+    /// Ends the sandbox and removes its files.
+    pub async fn destroy(&self) -> Result<ResourcesReleased> {
+        let sent = self.send("DELETE", "", Vec::new(), None, DESTROY_DEADLINE).await;
+        self.read(sent, "end the sandbox").await
+    }
+
+    /// Passes a request on to the sandbox. A success is returned with its body unread.
+    pub async fn control(&self, control: Control<'_>) -> Result<web_sys::Response, SendError> {
+        let mut headers = control.headers;
+        headers.push((BOOT_ID_HEADER, control.boot_id.to_owned()));
+        self.send(control.method, &format!("/control{}", control.path), headers, control.body, control.deadline).await
+    }
+
+    async fn send(
+        &self,
+        method: &str,
+        path: &str,
+        mut headers: Vec<(&str, String)>,
+        body: Option<JsValue>,
+        deadline: Duration,
+    ) -> Result<web_sys::Response, SendError> {
+        headers.push(("authorization", format!("Bearer {}", self.token)));
+        if body.as_ref().is_some_and(JsValue::is_string) {
+            headers.push(("content-type", "application/json".to_owned()));
+        }
+        let url = format!("{}/v1/sandboxes/{}{path}", self.url, self.name);
+        let outgoing = Outgoing { method, url, headers, body, deadline };
+        let response = fetch::send(Destination::Network, outgoing).await.map_err(SendError::Lost)?;
+        if (200..300).contains(&response.status()) {
+            return Ok(response);
+        }
+        Err(refusal(&response).await)
+    }
+
+    async fn read<A: DeserializeOwned>(&self, sent: Result<web_sys::Response, SendError>, task: &str) -> Result<A> {
+        let unavailable = |cause: String| {
+            Error::new(ErrorCode::SandboxUnavailable, format!("the sandbox host did not {task}"))
+                .detail("reason", "host_unreachable")
+                .because(cause)
+        };
+        let response = match sent {
+            Ok(response) => response,
+            Err(SendError::Lost(error)) => return Err(unavailable(error.to_string())),
+            Err(SendError::Refused(refusal, _)) => return Err(refused(refusal)),
+        };
+        let text = fetch::text(&response, LARGEST_ANSWER, QUESTION_DEADLINE).await;
+        let text = text.map_err(|error| unavailable(error.to_string()))?;
+        serde_json::from_str(&text).map_err(|error| unavailable(format!("unreadable answer: {error}")))
+    }
+}
+
+/// A refusal in the caller's words.
+pub fn refused(refusal: ControlError) -> Error {
+    if refusal.code == ControlErrorCode::Unauthenticated {
+        let message = "the sandbox host does not accept SANDBOX_HOST_TOKEN";
+        return Error::new(ErrorCode::NotConfigured, message).because(refusal.message);
+    }
+    Error::from(refusal)
+}
+
+/// Reads why a request was refused. What is no answer of this API keeps its status and text.
+async fn refusal(response: &web_sys::Response) -> SendError {
+    let size = response
+        .headers()
+        .get("content-range")
+        .ok()
+        .flatten()
+        .and_then(|range| range.rsplit('/').next().and_then(|size| size.parse().ok()));
+    if response.status() == 416 && response.body().is_none() {
+        let message = "the range starts beyond the end of the file".to_owned();
+        return SendError::Refused(ControlError { code: ControlErrorCode::RangeNotSatisfiable, message }, size);
+    }
+    let text = fetch::text(response, LARGEST_ANSWER, QUESTION_DEADLINE).await.unwrap_or_default();
+    let refusal = serde_json::from_str::<ControlError>(&text).unwrap_or_else(|_| by_status(response.status(), &text));
+    SendError::Refused(refusal, size)
+}
+
+/// An answer without the API's own body: of `HEAD`, or of something in between.
+fn by_status(status: u16, text: &str) -> ControlError {
+    let code = match status {
+        401 => ControlErrorCode::Unauthenticated,
+        403 => ControlErrorCode::PermissionDenied,
+        404 => ControlErrorCode::NotFound,
+        409 => ControlErrorCode::WrongFileType,
+        410 => ControlErrorCode::StaleGeneration,
+        502..=504 => ControlErrorCode::Unavailable,
+        _ => ControlErrorCode::Unknown,
+    };
+    let text: String = text.chars().take(500).collect();
+    ControlError { code, message: format!("the sandbox answered {status} {text}").trim_end().to_owned() }
+}

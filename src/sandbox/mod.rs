@@ -1,0 +1,10 @@
+//! Sandboxes: isolated Linux machines that run code, one Durable Object each.
+
+pub mod exec;
+pub mod record;
+pub mod state;
+
+#[cfg(target_arch = "wasm32")]
+pub mod actor;
+#[cfg(target_arch = "wasm32")]
+pub mod host;

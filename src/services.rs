@@ -1,0 +1,100 @@
+//! The ports of pure code: what a call needs of the objects behind it. Doors hand in the implementation on Durable Objects;
+//! native tests hand in doubles that inject faults.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use futures_util::future::LocalBoxFuture;
+use futures_util::stream::LocalBoxStream;
+
+use crate::error::Result;
+use crate::identifier::SandboxId;
+use crate::platform::Platform;
+use crate::sandbox::record::{Create, Described, Destroyed, Record};
+use crate::tenant::admission::{AdmissionRequest, Admitted, ListRequest, Listing, Settlement};
+
+/// Everything behind a call.
+#[derive(Clone)]
+pub struct Services {
+    pub platform: Rc<dyn Platform>,
+    pub tenant: Rc<dyn Tenant>,
+    pub sandboxes: Rc<dyn Sandboxes>,
+}
+
+/// The one admission hop, the books of a tenant, and its list of sandboxes.
+pub trait Tenant {
+    fn admit(&self, request: AdmissionRequest) -> LocalBoxFuture<'_, Result<Admitted>>;
+    fn settle(&self, settlement: Settlement) -> LocalBoxFuture<'_, Result<()>>;
+    fn list_sandboxes(&self, request: ListRequest) -> LocalBoxFuture<'_, Result<Listing>>;
+}
+
+/// The sandboxes of the caller's tenant.
+pub trait Sandboxes {
+    /// Makes the sandbox known to its object and starts it.
+    fn create<'a>(&'a self, create: &'a Create) -> LocalBoxFuture<'a, Result<Record>>;
+
+    /// What is known of it; reads metrics when it runs, starts nothing.
+    fn describe<'a>(&'a self, id: &'a SandboxId) -> LocalBoxFuture<'a, Result<Described>>;
+
+    /// Ends it and removes its files; idempotent. With `force` it is forgotten although its machine does not answer.
+    fn destroy<'a>(&'a self, id: &'a SandboxId, force: bool) -> LocalBoxFuture<'a, Result<Destroyed>>;
+
+    /// One request to its control API; starts it when it does not run.
+    fn control<'a>(&'a self, id: &'a SandboxId, request: ControlRequest)
+    -> LocalBoxFuture<'a, Result<ControlResponse>>;
+}
+
+/// A request to the control API of a sandbox.
+pub struct ControlRequest {
+    pub method: &'static str,
+    /// Path with its query, as `/v1/execs`.
+    pub path: String,
+    pub headers: Vec<(&'static str, String)>,
+    pub body: RequestBody,
+    /// The boot that the caller means; another boot answers `stale_generation`.
+    pub boot_id: Option<String>,
+    /// Until the head of the answer, the start of the sandbox not counted.
+    pub deadline: Duration,
+}
+
+/// Body of a [`ControlRequest`].
+pub enum RequestBody {
+    Empty,
+    Json(String),
+    /// Bytes that are passed on unread, with their declared length.
+    Raw {
+        body: Box<dyn Body>,
+        length: u64,
+    },
+}
+
+/// A success of the control API. Refusals arrive as [`crate::error::Error`].
+pub struct ControlResponse {
+    pub status: u16,
+    pub headers: Vec<(String, String)>,
+    /// Boot that answered.
+    pub boot_id: String,
+    pub generation: u32,
+    pub body: Box<dyn Body>,
+}
+
+impl ControlResponse {
+    /// Value of a header, by its lower-case name.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
+    }
+}
+
+/// Bytes on their way. A door passes them on as they are; only what has to be parsed is read.
+pub trait Body {
+    /// The bytes in pieces. An error is a body that ended before its end.
+    fn chunks(self: Box<Self>) -> LocalBoxStream<'static, std::result::Result<Vec<u8>, BodyError>>;
+
+    /// The platform's own object, for the door of that platform.
+    fn into_any(self: Box<Self>) -> Box<dyn std::any::Any>;
+}
+
+/// A body that ended before its end.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the body ended early: {0}")]
+pub struct BodyError(pub String);

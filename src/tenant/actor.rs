@@ -1,0 +1,262 @@
+//! The Durable Object of one tenant: admission, the books, and the list of sandboxes.
+//!
+//! It is an object because a call must be decided and recorded in one place and one turn. It stores the audit (two records
+//! a call, appended and never changed), the calls that are not settled, and the sandboxes. It answers `POST` on:
+//!
+//! - `/admit`: [`Admitted`], or the refusal.
+//! - `/settle`: `null`; a second settlement of a call changes nothing.
+//! - `/sandboxes/list`: [`Listing`].
+//! - `/sandboxes/report`, `/sandboxes/remove`: `null`; said by the sandboxes' own objects.
+//!
+//! Every request is decided without awaiting between its first read and its last write, which makes it atomic. The alarm
+//! closes calls that nobody settled by their deadline and forgets what is older than the audit keeps.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use worker::{
+    DurableObject, Env, Request, Response, SqlStorage, SqlStorageValue, State as ObjectState, durable_object,
+};
+
+use super::admission::{
+    AdmissionRequest, Admitted, Decision, Intent, ListRequest, Listed, Listing, Outcome, Settlement, decide,
+};
+use crate::error::{Error, Result};
+use crate::identifier::SandboxId;
+use crate::sandbox::state::State;
+use crate::workers::internal::answer;
+
+/// Days that the audit is kept here.
+const AUDIT_DAYS: i64 = 30;
+const DAY_MILLIS: i64 = 24 * 60 * 60 * 1000;
+
+/// How often unsettled calls are looked at.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Sandboxes named to a caller that asked for one that is not there.
+const MOST_NAMED: i64 = 20;
+
+/// Most sandboxes in one part of the list.
+const MOST_LISTED: u32 = 500;
+
+/// A change of state, said by the sandbox's object.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StateReport {
+    pub sandbox_id: SandboxId,
+    pub state: State,
+    pub generation: u32,
+    pub started_at: Option<i64>,
+}
+
+#[durable_object(alarm)]
+pub struct TenantActor {
+    state: ObjectState,
+    /// Whether an alarm is known to be set: asking costs a read.
+    alarm_is_set: Cell<bool>,
+}
+
+#[derive(Deserialize)]
+struct TextRow {
+    text: String,
+}
+
+#[derive(Deserialize)]
+struct OpenCallRow {
+    call_id: String,
+    asked_at: f64,
+}
+
+const SCHEMA: &[&str] = &[
+    "CREATE TABLE IF NOT EXISTS audit (seq INTEGER PRIMARY KEY AUTOINCREMENT, at INTEGER NOT NULL, call_id TEXT NOT NULL, \
+     kind TEXT NOT NULL, record TEXT NOT NULL)",
+    "CREATE INDEX IF NOT EXISTS audit_at ON audit (at)",
+    "CREATE TABLE IF NOT EXISTS open_calls (call_id TEXT PRIMARY KEY, asked_at INTEGER NOT NULL, deadline_at INTEGER NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS sandboxes (sandbox_id TEXT PRIMARY KEY, listed TEXT NOT NULL)",
+];
+
+impl DurableObject for TenantActor {
+    fn new(state: ObjectState, _env: Env) -> Self {
+        let sql = state.storage().sql();
+        for statement in SCHEMA {
+            if let Err(error) = sql.exec(statement, None) {
+                worker::console_error!("the tables of a tenant could not be made: {error}");
+            }
+        }
+        Self { state, alarm_is_set: Cell::new(false) }
+    }
+
+    async fn fetch(&self, mut request: Request) -> worker::Result<Response> {
+        let path = request.path();
+        let body = request.text().await?;
+        let response = match path.as_str() {
+            "/admit" => answer(read(&body).and_then(|request| self.admit(&request))),
+            "/settle" => answer(read(&body).and_then(|settlement| self.settle(&settlement))),
+            "/sandboxes/list" => answer(read(&body).and_then(|request| self.list(&request))),
+            "/sandboxes/report" => answer(read(&body).and_then(|report| self.report(report))),
+            "/sandboxes/remove" => answer(read(&body).and_then(|id| self.remove(&id))),
+            _ => Response::error("no such route", 404),
+        };
+        self.ensure_alarm().await;
+        response
+    }
+
+    async fn alarm(&self) -> worker::Result<Response> {
+        self.alarm_is_set.set(false);
+        if let Err(error) = self.sweep() {
+            worker::console_error!("the sweep of a tenant failed: {:?}", error.cause);
+        }
+        self.ensure_alarm().await;
+        Response::empty()
+    }
+}
+
+fn read<T: DeserializeOwned>(body: &str) -> Result<T> {
+    serde_json::from_str(body).map_err(Error::internal)
+}
+
+fn now() -> i64 {
+    i64::try_from(worker::Date::now().as_millis()).unwrap_or(i64::MAX)
+}
+
+impl TenantActor {
+    fn sql(&self) -> SqlStorage {
+        self.state.storage().sql()
+    }
+
+    fn write(&self, statement: &str, values: Vec<SqlStorageValue>) -> Result<()> {
+        self.sql().exec(statement, values).map(drop).map_err(Error::internal)
+    }
+
+    fn rows<T: DeserializeOwned>(&self, statement: &str, values: Vec<SqlStorageValue>) -> Result<Vec<T>> {
+        self.sql().exec(statement, values).and_then(|cursor| cursor.to_array()).map_err(Error::internal)
+    }
+
+    fn append<T: Serialize>(&self, at: i64, call_id: &str, kind: &str, record: &T) -> Result<()> {
+        let record = serde_json::to_string(record).map_err(Error::internal)?;
+        let values = vec![at.into(), call_id.into(), kind.into(), record.into()];
+        self.write("INSERT INTO audit (at, call_id, kind, record) VALUES (?, ?, ?, ?)", values)
+    }
+
+    fn listed(&self, id: &SandboxId) -> Result<Option<Listed>> {
+        let rows: Vec<TextRow> =
+            self.rows("SELECT listed AS text FROM sandboxes WHERE sandbox_id = ?", vec![id.as_str().into()])?;
+        rows.first().map(|row| read(&row.text)).transpose()
+    }
+
+    fn store_listed(&self, listed: &Listed) -> Result<()> {
+        let text = serde_json::to_string(listed).map_err(Error::internal)?;
+        let values = vec![listed.sandbox_id.as_str().into(), text.into()];
+        self.write("INSERT OR REPLACE INTO sandboxes (sandbox_id, listed) VALUES (?, ?)", values)
+    }
+
+    fn admit(&self, request: &AdmissionRequest) -> Result<Admitted> {
+        let listed = request.claim.sandbox_id().map(|id| self.listed(id)).transpose()?.flatten();
+        let statement = "SELECT sandbox_id AS text FROM sandboxes ORDER BY sandbox_id LIMIT ?";
+        let named = |needed: bool| {
+            if needed { self.rows::<TextRow>(statement, vec![MOST_NAMED.into()]) } else { Ok(Vec::new()) }
+        };
+        let available: Vec<String> = named(listed.is_none())?.into_iter().map(|row| row.text).collect();
+        self.append(request.at, &request.call_id, "intent", &Intent::from(request))?;
+        match decide(request, listed.as_ref(), &available) {
+            Decision::Admit { list } => {
+                if let Some(list) = list {
+                    self.store_listed(&list)?;
+                }
+                let values = vec![request.call_id.as_str().into(), request.at.into(), request.deadline_at.into()];
+                self.write(
+                    "INSERT OR REPLACE INTO open_calls (call_id, asked_at, deadline_at) VALUES (?, ?, ?)",
+                    values,
+                )?;
+                Ok(Admitted { listed })
+            }
+            Decision::Refuse(error) => {
+                let refused = Settlement {
+                    call_id: request.call_id.clone(),
+                    outcome: Outcome::Refused(error.code),
+                    exit_code: None,
+                    duration_ms: 0,
+                    at: request.at,
+                };
+                self.append(request.at, &request.call_id, "outcome", &refused)?;
+                Err(error)
+            }
+        }
+    }
+
+    fn settle(&self, settlement: &Settlement) -> Result<()> {
+        let call_id = settlement.call_id.as_str();
+        let open: Vec<TextRow> =
+            self.rows("SELECT call_id AS text FROM open_calls WHERE call_id = ?", vec![call_id.into()])?;
+        if open.is_empty() {
+            return Ok(());
+        }
+        self.append(settlement.at, call_id, "outcome", settlement)?;
+        self.write("DELETE FROM open_calls WHERE call_id = ?", vec![call_id.into()])
+    }
+
+    fn list(&self, request: &ListRequest) -> Result<Listing> {
+        let limit = request.limit.clamp(1, MOST_LISTED);
+        let after = request.after.clone().unwrap_or_default();
+        let statement = "SELECT listed AS text FROM sandboxes WHERE sandbox_id > ? ORDER BY sandbox_id LIMIT ?";
+        let rows: Vec<TextRow> = self.rows(statement, vec![after.into(), i64::from(limit + 1).into()])?;
+        let wanted = usize::try_from(limit).map_err(Error::internal)?;
+        let sandboxes = rows.iter().take(wanted).map(|row| read(&row.text)).collect::<Result<Vec<Listed>>>()?;
+        Ok(Listing { sandboxes, more: rows.len() > wanted })
+    }
+
+    fn report(&self, report: StateReport) -> Result<()> {
+        // A sandbox that is not listed was removed meanwhile, and stays so.
+        let Some(listed) = self.listed(&report.sandbox_id)? else {
+            return Ok(());
+        };
+        let StateReport { state, generation, started_at, .. } = report;
+        self.store_listed(&Listed { state, generation, started_at, ..listed })
+    }
+
+    fn remove(&self, id: &SandboxId) -> Result<()> {
+        self.write("DELETE FROM sandboxes WHERE sandbox_id = ?", vec![id.as_str().into()])
+    }
+
+    fn sweep(&self) -> Result<()> {
+        let now = now();
+        let overdue: Vec<OpenCallRow> =
+            self.rows("SELECT call_id, asked_at FROM open_calls WHERE deadline_at < ? LIMIT 500", vec![now.into()])?;
+        for call in overdue {
+            // Times are whole milliseconds far below 2^53.
+            #[allow(clippy::cast_possible_truncation)]
+            self.settle(&Settlement::never_settled(call.call_id, call.asked_at as i64, now))?;
+        }
+        self.write("DELETE FROM audit WHERE at < ?", vec![(now - AUDIT_DAYS * DAY_MILLIS).into()])
+    }
+
+    /// Sets the alarm where there is something to sweep: soon while calls are open, daily while the audit holds records.
+    async fn ensure_alarm(&self) {
+        if self.alarm_is_set.get() {
+            return;
+        }
+        let count = |table: &str| {
+            self.rows::<TextRow>(&format!("SELECT 'x' AS text FROM {table} LIMIT 1"), Vec::new()).map(|rows| rows.len())
+        };
+        let delay = match (count("open_calls"), count("audit")) {
+            (Ok(0), Ok(0)) => return,
+            (Ok(0), _) => Duration::from_secs(24 * 60 * 60),
+            _ => SWEEP_INTERVAL,
+        };
+        let storage = self.state.storage();
+        let set = async {
+            let due = now() + i64::try_from(delay.as_millis()).unwrap_or(i64::MAX);
+            if storage.get_alarm().await?.is_none_or(|set| set > due) {
+                storage.set_alarm(delay).await?;
+            }
+            Ok::<(), worker::Error>(())
+        };
+        match set.await {
+            // A daily alarm is moved forward by the next call that stays open.
+            Ok(()) => self.alarm_is_set.set(delay == SWEEP_INTERVAL),
+            Err(error) => worker::console_error!("the alarm of a tenant could not be set: {error}"),
+        }
+    }
+}

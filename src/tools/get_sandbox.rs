@@ -1,0 +1,189 @@
+//! getSandbox: one sandbox as it is now, or, without an id, all of them.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::sandbox_info::{EnvironmentInfo, Resources, SandboxSummary, environment, resources, uptime};
+use crate::error::{Error, Result};
+use crate::events::EventSink;
+use crate::guardrails::{Annotations, Approval, Execution, Guardrails, RateClass, Role, Scope};
+use crate::identifier::SandboxId;
+use crate::platform::{parse_rfc3339, rfc3339};
+use crate::registry::{CallFacts, Context, Method, Route, Tool};
+use crate::sandbox::state::{State, Status};
+use crate::tenant::admission::{ListRequest, SandboxClaim};
+
+/// Most sandboxes that one answer lists; listSandboxes has pages.
+const MOST_LISTED: usize = 1_000;
+
+/// Sandboxes read from the list at a time.
+const PAGE: u32 = 500;
+
+/// Which sandbox, or which of them.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Input {
+    /// Name of the sandbox; without it, all that match `filters` are listed.
+    #[serde(default)]
+    pub sandbox_id: Option<SandboxId>,
+    /// Which sandboxes to list; not together with `sandboxId`.
+    #[serde(default)]
+    pub filters: Option<Filters>,
+}
+
+/// All given filters must match.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Filters {
+    /// running, stopped or error.
+    #[serde(default)]
+    pub status: Option<Status>,
+    /// Created after this time: RFC 3339.
+    #[serde(default)]
+    pub created_after: Option<String>,
+    /// Key that created it.
+    #[serde(default)]
+    pub owner: Option<String>,
+}
+
+/// One sandbox, or `sandboxes`.
+#[derive(Debug, Default, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Output {
+    /// Its name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sandbox_id: Option<String>,
+    /// running, stopped or error.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<Status>,
+    /// The exact state behind `status`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state: Option<State>,
+    /// When it was created: RFC 3339, UTC.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub created_at: Option<String>,
+    /// Seconds since its last start; zero while it does not run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub uptime: Option<f64>,
+    /// Use of the machine.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resources: Option<Resources>,
+    /// What its environment holds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub environment: Option<EnvironmentInfo>,
+    /// Whether it is kept running although nobody uses it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keep_alive: Option<bool>,
+    /// Number of starts. What ran in one generation is gone in the next.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub generation: Option<u32>,
+    /// Free words to find it by.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub labels: Option<BTreeMap<String, String>>,
+    /// The sandboxes that match, when no id was given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sandboxes: Option<Vec<SandboxSummary>>,
+    /// Present and true when there are more than the 1,000 listed; listSandboxes has pages.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub truncated: Option<bool>,
+}
+
+pub struct GetSandbox;
+
+impl Tool for GetSandbox {
+    const NAME: &'static str = "getSandbox";
+    const DESCRIPTION: &'static str = "Tells of one sandbox: status, uptime, use of processor and memory, environment. Without \
+        an id it lists the sandboxes that match the filters. Starts nothing and does not count as use.";
+    const ROUTES: &'static [Route] = &[
+        Route { method: Method::Get, path: "/v1/sandboxes/{sandboxId}" },
+        Route { method: Method::Get, path: "/sandbox/{sandboxId}" },
+    ];
+    const ANNOTATIONS: Annotations = Annotations {
+        title: "Get a sandbox",
+        read_only_hint: true,
+        destructive_hint: false,
+        idempotent_hint: true,
+        open_world_hint: false,
+    };
+    const GUARDRAILS: Guardrails = Guardrails {
+        role: Role::Viewer,
+        scopes: &[Scope::SandboxRead],
+        approval: Approval::NotNeeded,
+        default_timeout: 15,
+        maximum_timeout: 15,
+        output_cap_bytes: 4 * 1024 * 1024,
+        rate_class: RateClass::Read,
+        unrecorded_arguments: &[],
+    };
+    const EXECUTION: Execution = Execution::Inline;
+
+    type Input = Input;
+    type Output = Output;
+
+    fn claim(input: &Input, _facts: &CallFacts<'_>) -> Result<SandboxClaim> {
+        if let Some(text) = input.filters.as_ref().and_then(|filters| filters.created_after.as_deref())
+            && parse_rfc3339(text).is_none()
+        {
+            return Err(Error::invalid(
+                "/filters/createdAfter",
+                "is not an RFC 3339 time such as 2026-01-31T12:00:00Z",
+            ));
+        }
+        match (&input.sandbox_id, &input.filters) {
+            (Some(_), Some(_)) => Err(Error::invalid("/filters", "goes without sandboxId")),
+            (Some(sandbox_id), None) => Ok(SandboxClaim::Existing { sandbox_id: sandbox_id.clone() }),
+            (None, _) => Ok(SandboxClaim::None),
+        }
+    }
+
+    async fn call(context: Context, input: Input, _events: Rc<dyn EventSink>) -> Result<Output> {
+        match input.sandbox_id {
+            Some(sandbox_id) => one(&context, &sandbox_id).await,
+            None => all(&context, &input.filters.unwrap_or_default()).await,
+        }
+    }
+}
+
+async fn one(context: &Context, sandbox_id: &SandboxId) -> Result<Output> {
+    let described = context.services.sandboxes.describe(sandbox_id).await?;
+    let resources = resources(&described);
+    let record = described.record;
+    Ok(Output {
+        sandbox_id: Some(record.sandbox_id.to_string()),
+        status: Some(record.state.status()),
+        state: Some(record.state),
+        created_at: Some(rfc3339(record.created_at)),
+        uptime: Some(uptime(&record, context.services.platform.now_millis())),
+        resources: Some(resources),
+        environment: Some(environment(&record)),
+        keep_alive: Some(false),
+        generation: Some(record.generation),
+        labels: Some(record.settings.labels),
+        ..Output::default()
+    })
+}
+
+async fn all(context: &Context, filters: &Filters) -> Result<Output> {
+    let created_after = filters.created_after.as_deref().and_then(parse_rfc3339);
+    let mut sandboxes: Vec<SandboxSummary> = Vec::new();
+    let mut after = None;
+    loop {
+        let listing = context.services.tenant.list_sandboxes(ListRequest { limit: PAGE, after }).await?;
+        after = listing.sandboxes.last().map(|listed| listed.sandbox_id.to_string());
+        let matching = listing.sandboxes.into_iter().filter(|listed| {
+            filters.status.is_none_or(|status| listed.state.status() == status)
+                && created_after.is_none_or(|time| listed.created_at > time)
+                && filters.owner.as_ref().is_none_or(|owner| &listed.owner == owner)
+        });
+        sandboxes.extend(matching.map(SandboxSummary::from));
+        if !listing.more || after.is_none() || sandboxes.len() > MOST_LISTED {
+            break;
+        }
+    }
+    let truncated = (sandboxes.len() > MOST_LISTED).then_some(true);
+    sandboxes.truncate(MOST_LISTED);
+    Ok(Output { sandboxes: Some(sandboxes), truncated, ..Output::default() })
+}

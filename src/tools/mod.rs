@@ -1,0 +1,99 @@
+//! THE list of tools. To add one, write its file and add its line here; the rest follows from the registry.
+
+pub mod path;
+pub mod sandbox_info;
+
+pub mod create_sandbox;
+pub mod destroy_sandbox;
+pub mod exec;
+pub mod get_sandbox;
+pub mod list_sandboxes;
+pub mod read_file;
+pub mod write_file;
+
+use crate::registry::{Entry, Registry};
+
+/// Every tool, in the order in which clients are told of them.
+pub fn registry() -> Registry {
+    Registry::new(vec![
+        Entry::of::<create_sandbox::CreateSandbox>(),
+        Entry::of::<get_sandbox::GetSandbox>(),
+        Entry::of::<list_sandboxes::ListSandboxes>(),
+        Entry::of::<destroy_sandbox::DestroySandbox>(),
+        Entry::of::<exec::Exec>(),
+        Entry::of_raw::<read_file::ReadFile>(),
+        Entry::of_raw::<write_file::WriteFile>(),
+    ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::registry;
+    use crate::guardrails::Role;
+    use crate::schema::faults;
+
+    #[test]
+    fn every_schema_is_one_that_all_clients_take() {
+        for entry in registry().list() {
+            let tool = entry.description();
+            assert_eq!(faults(&tool.input_schema), Vec::<String>::new(), "input of {}", tool.name);
+            assert_eq!(faults(&tool.output_schema), Vec::<String>::new(), "output of {}", tool.name);
+            assert_eq!(tool.input_schema["additionalProperties"], false, "{} must reject unknown fields", tool.name);
+        }
+    }
+
+    #[test]
+    fn names_are_unique_and_fit_every_client() {
+        let registry = registry();
+        let names: std::collections::BTreeSet<_> = registry.list().map(|entry| entry.description().name).collect();
+        assert_eq!(names.len(), registry.list().count());
+        for name in names {
+            let mut letters = name.chars();
+            assert!(letters.next().is_some_and(|first| first.is_ascii_lowercase()), "{name}");
+            assert!(letters.all(|letter| letter.is_ascii_alphanumeric()) && name.len() <= 41, "{name}");
+        }
+    }
+
+    #[test]
+    fn every_field_of_every_input_is_described() {
+        for entry in registry().list() {
+            let tool = entry.description();
+            for (name, field) in tool.input_schema["properties"].as_object().unwrap() {
+                assert!(field["description"].as_str().is_some_and(|text| text.len() > 10), "{}.{name}", tool.name);
+            }
+        }
+    }
+
+    #[test]
+    fn guardrails_agree_with_annotations() {
+        for entry in registry().list() {
+            let tool = entry.description();
+            let reads = tool.annotations.read_only_hint;
+            assert!(!(reads && tool.annotations.destructive_hint), "{}", tool.name);
+            assert_eq!(
+                reads,
+                tool.guardrails.role == Role::Viewer,
+                "only a viewer's tools are read-only: {}",
+                tool.name
+            );
+            assert!(!tool.guardrails.scopes.is_empty(), "{}", tool.name);
+            assert!(tool.guardrails.default_timeout <= tool.guardrails.maximum_timeout, "{}", tool.name);
+        }
+    }
+
+    #[test]
+    fn resource_routes_are_unique_and_their_parameters_are_arguments() {
+        let registry = registry();
+        let mut seen = std::collections::BTreeSet::new();
+        for entry in registry.list() {
+            let tool = entry.description();
+            for route in tool.routes.iter().chain(tool.raw_routes) {
+                assert!(seen.insert((route.method, route.path)), "{} {}", route.method.as_str(), route.path);
+                for parameter in route.path.split(['{', '}']).skip(1).step_by(2) {
+                    let name = parameter.trim_start_matches('*');
+                    assert!(tool.input_schema["properties"][name].is_object(), "{} of {}", name, route.path);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! The ports of pure code, on Durable Objects.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::LocalBoxFuture;
+use worker::{Context, Env};
+
+use super::body::{JsBody, request_to_js};
+use super::fetch::{self, Destination, FetchError, Outgoing};
+use super::internal::{self, ERROR_HEADER, ORIGIN, SANDBOX_BINDING, TENANT_BINDING, ask, namespace};
+use super::platform::{Lifetime, WorkersPlatform};
+use crate::call::Backend;
+use crate::error::{Error, ErrorCode, Result};
+use crate::identifier::SandboxId;
+use crate::platform::Platform;
+use crate::sandbox::actor::{DEADLINE_HEADER, EXPECTED_BOOT_HEADER, GENERATION_HEADER, START_DEADLINE, object_name};
+use crate::sandbox::record::{Create, Described, Destroyed, Record};
+use crate::services::{ControlRequest, ControlResponse, Sandboxes, Tenant};
+use crate::tenant::admission::{AdmissionRequest, Admitted, ListRequest, Listing, Settlement};
+
+/// Until the tenant's object answers.
+const TENANT_DEADLINE: Duration = Duration::from_secs(10);
+
+/// What a sandbox's object needs beside the wait for the sandbox itself.
+const OBJECT_ALLOWANCE: Duration = Duration::from_secs(5);
+
+/// Until a destruction is over.
+const DESTROY_DEADLINE: Duration = Duration::from_secs(50);
+
+/// Everything behind a request.
+pub struct WorkersBackend {
+    env: Env,
+    platform: Rc<WorkersPlatform>,
+}
+
+impl WorkersBackend {
+    pub fn new(env: Env, context: Rc<Context>) -> Self {
+        Self { env, platform: Rc::new(WorkersPlatform(Lifetime::Request(context))) }
+    }
+}
+
+/// A secret or variable of the Worker; `None` when it is unset or empty.
+pub fn configured(env: &Env, name: &str) -> Option<String> {
+    let value = env.secret(name).map(|secret| secret.to_string()).or_else(|_| env.var(name).map(|var| var.to_string()));
+    value.ok().filter(|value| !value.trim().is_empty())
+}
+
+impl Backend for WorkersBackend {
+    fn platform(&self) -> Rc<dyn Platform> {
+        self.platform.clone()
+    }
+
+    fn root_key(&self) -> Option<String> {
+        configured(&self.env, "WORKER_API_KEY_SECRET")
+    }
+
+    fn secrets(&self) -> Vec<String> {
+        let keys = self.root_key().unwrap_or_default();
+        let keys = keys.split(',').map(|key| key.trim().to_owned()).collect::<Vec<_>>();
+        keys.into_iter().chain(configured(&self.env, "SANDBOX_HOST_TOKEN")).collect()
+    }
+
+    fn tenant(&self, name: &str) -> Rc<dyn Tenant> {
+        Rc::new(TenantObject { env: self.env.clone(), name: name.to_owned() })
+    }
+
+    fn sandboxes(&self, tenant: &str) -> Rc<dyn Sandboxes> {
+        Rc::new(SandboxObjects { env: self.env.clone(), tenant: tenant.to_owned() })
+    }
+}
+
+struct TenantObject {
+    env: Env,
+    name: String,
+}
+
+impl TenantObject {
+    async fn ask<Q: serde::Serialize, A: serde::de::DeserializeOwned>(&self, path: &str, question: &Q) -> Result<A> {
+        // Nothing acts before admission, so a lost answer is safe to ask for again.
+        let lost = |error: FetchError| Error { retryable: true, retry_after: Some(1), ..Error::internal(error) };
+        ask(&namespace(&self.env, TENANT_BINDING)?, &self.name, path, question, TENANT_DEADLINE, lost).await
+    }
+}
+
+impl Tenant for TenantObject {
+    fn admit(&self, request: AdmissionRequest) -> LocalBoxFuture<'_, Result<Admitted>> {
+        async move { self.ask("/admit", &request).await }.boxed_local()
+    }
+
+    fn settle(&self, settlement: Settlement) -> LocalBoxFuture<'_, Result<()>> {
+        async move { self.ask("/settle", &settlement).await }.boxed_local()
+    }
+
+    fn list_sandboxes(&self, request: ListRequest) -> LocalBoxFuture<'_, Result<Listing>> {
+        async move { self.ask("/sandboxes/list", &request).await }.boxed_local()
+    }
+}
+
+struct SandboxObjects {
+    env: Env,
+    tenant: String,
+}
+
+/// No answer from the sandbox's object: what was asked may have been done.
+fn unknown(error: FetchError) -> Error {
+    Error::new(ErrorCode::OutcomeUnknown, "the sandbox's object did not answer; what was asked may have been done")
+        .because(error)
+}
+
+impl SandboxObjects {
+    async fn ask<Q: serde::Serialize, A: serde::de::DeserializeOwned>(
+        &self,
+        id: &SandboxId,
+        path: &str,
+        question: &Q,
+        deadline: Duration,
+    ) -> Result<A> {
+        let name = object_name(&self.tenant, id.as_str());
+        ask(&namespace(&self.env, SANDBOX_BINDING)?, &name, path, question, deadline, unknown).await
+    }
+
+    async fn forward(&self, id: &SandboxId, request: ControlRequest) -> Result<ControlResponse> {
+        let namespace = namespace(&self.env, SANDBOX_BINDING)?;
+        let name = object_name(&self.tenant, id.as_str());
+        let mut headers = request.headers;
+        headers.push((DEADLINE_HEADER, request.deadline.as_millis().to_string()));
+        if let Some(boot_id) = request.boot_id {
+            headers.push((EXPECTED_BOOT_HEADER, boot_id));
+        }
+        if matches!(request.body, crate::services::RequestBody::Json(_)) {
+            headers.push(("content-type", "application/json".to_owned()));
+        }
+        let outgoing = Outgoing {
+            method: request.method,
+            url: format!("{ORIGIN}/control{}", request.path),
+            headers,
+            body: request_to_js(request.body),
+            deadline: START_DEADLINE + request.deadline + OBJECT_ALLOWANCE,
+        };
+        let response = fetch::send(Destination::Object(&namespace, &name), outgoing).await.map_err(unknown)?;
+        let headers = response_headers(&response);
+        if headers.iter().any(|(name, _)| name == ERROR_HEADER) {
+            let text = fetch::text(&response, 1024 * 1024, OBJECT_ALLOWANCE).await.map_err(unknown)?;
+            return Err(serde_json::from_str::<Error>(&text).unwrap_or_else(Error::internal));
+        }
+        let header = |wanted: &str| headers.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.clone());
+        Ok(ControlResponse {
+            status: response.status(),
+            boot_id: header(sandbox_api::BOOT_ID_HEADER).unwrap_or_default(),
+            generation: header(GENERATION_HEADER).and_then(|text| text.parse().ok()).unwrap_or(0),
+            body: Box::new(JsBody(response.body())),
+            headers,
+        })
+    }
+}
+
+impl Sandboxes for SandboxObjects {
+    fn create<'a>(&'a self, create: &'a Create) -> LocalBoxFuture<'a, Result<Record>> {
+        let deadline = START_DEADLINE + OBJECT_ALLOWANCE;
+        async move { self.ask(&create.sandbox_id, &format!("/create?tenant={}", self.tenant), create, deadline).await }
+            .boxed_local()
+    }
+
+    fn describe<'a>(&'a self, id: &'a SandboxId) -> LocalBoxFuture<'a, Result<Described>> {
+        async move { self.ask(id, "/describe", &(), Duration::from_secs(10)).await }.boxed_local()
+    }
+
+    fn destroy<'a>(&'a self, id: &'a SandboxId, force: bool) -> LocalBoxFuture<'a, Result<Destroyed>> {
+        async move { self.ask(id, "/destroy", &force, DESTROY_DEADLINE).await }.boxed_local()
+    }
+
+    fn control<'a>(
+        &'a self,
+        id: &'a SandboxId,
+        request: ControlRequest,
+    ) -> LocalBoxFuture<'a, Result<ControlResponse>> {
+        self.forward(id, request).boxed_local()
+    }
+}
+
+/// Headers with lower-case names.
+pub fn response_headers(response: &web_sys::Response) -> Vec<(String, String)> {
+    let headers = worker::Headers(response.headers());
+    headers.entries().map(|(name, value)| (name.to_ascii_lowercase(), value)).collect()
+}
+
+pub use internal::answer;

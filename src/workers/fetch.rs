@@ -1,0 +1,111 @@
+//! Requests that leave: each with a deadline, after which it is aborted.
+
+use std::time::Duration;
+
+use futures_util::future::{Either, select};
+use wasm_bindgen::{JsCast, JsValue};
+use worker::{Delay, ObjectNamespace};
+
+/// Why a request has no answer.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum FetchError {
+    #[error("no answer within {0:?}")]
+    Deadline(Duration),
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// A request that leaves.
+pub struct Outgoing<'a> {
+    pub method: &'a str,
+    pub url: String,
+    pub headers: Vec<(&'a str, String)>,
+    pub body: Option<JsValue>,
+    /// Until the head of the answer.
+    pub deadline: Duration,
+}
+
+/// Where a request goes.
+pub enum Destination<'a> {
+    Network,
+    /// The object of that name. A stub is made for each request: one that has failed once fails for ever.
+    Object(&'a ObjectNamespace, &'a str),
+}
+
+#[wasm_bindgen::prelude::wasm_bindgen]
+extern "C" {
+    #[wasm_bindgen(catch, js_name = fetch)]
+    fn global_fetch(request: &web_sys::Request) -> Result<js_sys::Promise, JsValue>;
+}
+
+/// Sends a request and waits for the head of its answer.
+pub async fn send(destination: Destination<'_>, outgoing: Outgoing<'_>) -> Result<web_sys::Response, FetchError> {
+    let failed = |error: JsValue| FetchError::Failed(describe(&error));
+    let abort = web_sys::AbortController::new().map_err(failed)?;
+    let headers = web_sys::Headers::new().map_err(failed)?;
+    for (name, value) in &outgoing.headers {
+        headers.set(name, value).map_err(failed)?;
+    }
+    let init = web_sys::RequestInit::new();
+    init.set_method(outgoing.method);
+    init.set_headers(&headers);
+    init.set_redirect(web_sys::RequestRedirect::Manual);
+    init.set_signal(Some(&abort.signal()));
+    if let Some(body) = &outgoing.body {
+        init.set_body(body);
+    }
+    let request = web_sys::Request::new_with_str_and_init(&outgoing.url, &init).map_err(failed)?;
+    let answer = async move {
+        match destination {
+            Destination::Network => {
+                let promise = global_fetch(&request).map_err(failed)?;
+                let value = wasm_bindgen_futures::JsFuture::from(promise).await.map_err(failed)?;
+                value.dyn_into::<web_sys::Response>().map_err(failed)
+            }
+            Destination::Object(namespace, name) => {
+                let stub = namespace.get_by_name(name).map_err(|error| FetchError::Failed(error.to_string()))?;
+                let response = stub.fetch_with_request(worker::Request::from(request)).await;
+                response.map(web_sys::Response::from).map_err(|error| FetchError::Failed(error.to_string()))
+            }
+        }
+    };
+    let answer = std::pin::pin!(answer);
+    match select(answer, Delay::from(outgoing.deadline)).await {
+        Either::Left((answer, _)) => answer,
+        Either::Right(((), _)) => {
+            abort.abort();
+            Err(FetchError::Deadline(outgoing.deadline))
+        }
+    }
+}
+
+/// The whole body as text, at most `limit` bytes of it and within `deadline`.
+pub async fn text(response: &web_sys::Response, limit: usize, deadline: Duration) -> Result<String, FetchError> {
+    use futures_util::StreamExt;
+    let Some(stream) = response.body() else {
+        return Ok(String::new());
+    };
+    let read = async {
+        let mut bytes = Vec::new();
+        let mut chunks = worker::ByteStream::from(stream);
+        while let Some(chunk) = chunks.next().await {
+            bytes.extend(chunk.map_err(|error| FetchError::Failed(error.to_string()))?);
+            if bytes.len() > limit {
+                return Err(FetchError::Failed(format!("the answer is larger than {limit} bytes")));
+            }
+        }
+        String::from_utf8(bytes).map_err(|error| FetchError::Failed(error.to_string()))
+    };
+    let read = std::pin::pin!(read);
+    match select(read, Delay::from(deadline)).await {
+        Either::Left((text, _)) => text,
+        Either::Right(((), _)) => Err(FetchError::Deadline(deadline)),
+    }
+}
+
+fn describe(error: &JsValue) -> String {
+    match error.dyn_ref::<js_sys::Error>() {
+        Some(error) => String::from(error.message()),
+        None => error.as_string().unwrap_or_else(|| "a value that is no error was thrown".to_owned()),
+    }
+}

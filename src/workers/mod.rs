@@ -1,0 +1,21 @@
+//! The Workers runtime: entry point, ports of pure code, streams.
+
+pub mod backend;
+pub mod body;
+pub mod fetch;
+pub mod internal;
+pub mod platform;
+
+use std::rc::Rc;
+
+use worker::{Context, Env, Request, Response, Result, event};
+
+#[event(start)]
+fn start() {
+    console_error_panic_hook::set_once();
+}
+
+#[event(fetch)]
+async fn fetch(request: Request, env: Env, context: Context) -> Result<Response> {
+    crate::api::rest::serve(request, env, Rc::new(context)).await
+}

@@ -7,6 +7,8 @@
 mod build;
 mod cache;
 mod dev;
+mod image;
+mod openapi;
 mod run;
 mod sandboxd;
 mod setup;
@@ -37,6 +39,10 @@ enum Command {
     Check,
     /// Build the Worker to WebAssembly (wrangler's build command too)
     Build,
+    /// Rewrite the generated descriptions in openapi/
+    Openapi,
+    /// Build the sandbox image with Docker
+    Image(image::Options),
 }
 
 fn main() -> ExitCode {
@@ -57,5 +63,7 @@ fn start(command: Command) -> Result<ExitCode> {
         Command::Test(options) => test::run(&options),
         Command::Check => test::check(),
         Command::Build => build::worker().map(|()| ExitCode::SUCCESS),
+        Command::Openapi => openapi::write().map(|()| ExitCode::SUCCESS),
+        Command::Image(options) => image::build(&options).map(|()| ExitCode::SUCCESS),
     }
 }

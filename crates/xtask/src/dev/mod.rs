@@ -5,7 +5,8 @@
 //! ```
 //!
 //! Then it watches: it ends when a child ends (and says why), on Ctrl-C, on SIGTERM, and when the terminal closes. State is
-//! kept in `.cloudflare-ops/` (keys, workspaces of sandboxes) and `.wrangler/` (Durable Objects).
+//! kept in `.cloudflare-ops/` (keys, workspaces of sandboxes; root's workspaces are in `/var/lib/cloudflare-ops/`) and
+//! `.wrangler/` (Durable Objects).
 //!
 //! Left out: running the host inside Docker where bubblewrap may not run; then the host says what to change.
 
@@ -21,8 +22,9 @@ use family::Family;
 use probe::Probe;
 use secrets::Secrets;
 use std::fs::{self, File};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{BufRead, BufReader, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -125,7 +127,7 @@ fn start_host(
     let log = workspace::logs().join("sandboxd-host.log");
     let mut command = run::command(binary);
     command.args(["host", "--listen", "127.0.0.1:0", "--isolation", isolation.as_str(), "--data-dir"]);
-    command.arg(folder.join("sandboxes")).env("SANDBOX_HOST_TOKEN", &secrets.host_token);
+    command.arg(sandbox_data(folder)).env("SANDBOX_HOST_TOKEN", &secrets.host_token);
     family.start("the sandbox host", command, &log)?;
     let deadline = Instant::now() + HOST_START;
     loop {
@@ -139,6 +141,17 @@ fn start_host(
         }
         run::pause(Duration::from_millis(20))?;
     }
+}
+
+/// Where the files of sandboxes are kept. Root runs each sandbox as a user of its own, who must be able to get there, which
+/// a checkout in a home folder does not allow: then it is a folder of the system, one for each checkout.
+fn sandbox_data(folder: &Path) -> PathBuf {
+    if !rustix::process::geteuid().is_root() {
+        return folder.join("sandboxes");
+    }
+    let mut hasher = DefaultHasher::new();
+    folder.hash(&mut hasher);
+    Path::new("/var/lib/cloudflare-ops").join(format!("dev-{:016x}", hasher.finish()))
 }
 
 /// The URL in a whole line `listening on http://…`.

@@ -25,7 +25,9 @@ async fn guarded_routes(client: &Client) -> Vec<(Method, String)> {
         assert!(!path.contains('{'), "a parameter that this test does not know: {path}");
         for method in methods.as_object().unwrap().keys() {
             let Ok(method) = method.to_uppercase().parse::<Method>() else { continue };
-            if !OPEN.contains(&path.as_str()) && method != Method::OPTIONS {
+            // An answer to HEAD has no body to judge; it has a test of its own.
+            let judged = !OPEN.contains(&path.as_str()) && method != Method::OPTIONS && method != Method::HEAD;
+            if judged {
                 routes.push((method, path.clone()));
             }
         }

@@ -13,12 +13,20 @@ fn stranger() -> Client {
 
 #[tokio::test]
 async fn health_needs_no_key() {
-    for path in ["/", "/health"] {
-        let health = stranger().get(path).await.ok();
-        assert_eq!(health["ok"], true);
-        assert_eq!(health["status"], "ok");
-        let time = health["timestamp"].as_str().unwrap();
-        assert!(time.len() >= 20 && time.ends_with('Z') && time.contains('T'), "RFC 3339 in UTC: {time}");
+    let health = stranger().get("/health").await.ok();
+    assert_eq!(health["ok"], true);
+    assert_eq!(health["status"], "ok");
+    let time = health["timestamp"].as_str().unwrap();
+    assert!(time.len() >= 20 && time.ends_with('Z') && time.contains('T'), "RFC 3339 in UTC: {time}");
+}
+
+#[tokio::test]
+async fn the_first_page_needs_no_key_and_says_where_to_go() {
+    let index = stranger().get("/").await.ok();
+    assert_eq!(index["name"], "cloudflare-ops");
+    for page in ["health", "openapi"] {
+        let path = index[page].as_str().unwrap().strip_prefix(stranger().base()).unwrap().to_owned();
+        stranger().get(&path).await.ok();
     }
 }
 

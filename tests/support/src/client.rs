@@ -217,7 +217,8 @@ impl Answer {
     fn has_what_every_answer_has(&self) {
         assert!(self.header("x-request-id").is_some_and(|id| !id.is_empty()), "no X-Request-Id: {:?}", self.headers);
         assert!(self.header("access-control-allow-origin").is_some(), "no CORS headers: {:?}", self.headers);
-        if let Some(secret) = &self.secret {
+        // A guess of a test is no secret, and may well be a word of the answer.
+        if let Some(secret) = self.secret.as_ref().filter(|secret| secret.len() >= 16) {
             assert!(!self.text().contains(secret.as_str()), "the answer holds the caller's key");
         }
     }

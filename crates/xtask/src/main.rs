@@ -62,7 +62,7 @@ fn start(command: Command) -> Result<ExitCode> {
         Command::Dev(options) => dev::run(&options).map(|()| ExitCode::SUCCESS),
         Command::Test(options) => test::run(&options),
         Command::Check => test::check(),
-        Command::Build => build::worker().map(|()| ExitCode::SUCCESS),
+        Command::Build => build::from_command_line().map(|()| ExitCode::SUCCESS),
         Command::Openapi => openapi::write().map(|()| ExitCode::SUCCESS),
         Command::Image(options) => image::build(&options).map(|()| ExitCode::SUCCESS),
     }

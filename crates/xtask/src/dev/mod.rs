@@ -14,6 +14,7 @@ mod family;
 mod probe;
 mod secrets;
 
+use crate::build::Size;
 use crate::setup::{self, Bubblewrap, NativeTarget, Node, NodeModules, Requirement, WasmTarget};
 use crate::{build, run, sandboxd, terminal, workspace};
 use anyhow::{Context, Result, bail};
@@ -65,7 +66,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     ensure_tools(options.isolation)?;
     terminal::step("Building sandboxd");
     let binary = sandboxd::build()?;
-    build::worker()?;
+    build::worker(Size::AsCompiled)?;
     fs::create_dir_all(workspace::logs())?;
 
     let mut family = Family::new()?;
@@ -175,7 +176,8 @@ fn start_worker(
         .args(["dev", "--enable-containers=false", "--show-interactive-dev-session=false", "--ip", "127.0.0.1"])
         .args(["--inspector-port", "0", "--port", &port.to_string(), "--env-file"])
         .arg(variables)
-        .env("NO_COLOR", "1");
+        .env("NO_COLOR", "1")
+        .env(build::AS_COMPILED_VARIABLE, "1");
     family.start("the Worker (wrangler dev)", command, &log)?;
     Ok(log)
 }

@@ -6,6 +6,7 @@
 mod count;
 mod lint;
 
+use crate::build::Size;
 use crate::run::{self, Task};
 use crate::setup::{self, Bubblewrap, NativeTarget, Node, NodeModules, Requirement, WasmTarget, find_program};
 use crate::{build, sandboxd, terminal, workspace};
@@ -135,7 +136,7 @@ fn run_tier(tier: Tier, filter: Option<&str>, count: &mut Count) -> Result<()> {
 /// A test binary of the root package that starts the real stack: what it starts is built before.
 fn stack_tests(tier: Tier) -> Result<Command> {
     let binary = sandboxd::build()?;
-    build::worker()?;
+    build::worker(Size::Optimized)?;
     let mut command = run::command("cargo");
     command.args(["test", "--package", "cloudflare-ops", "--features", "integration", "--test", tier.name()]);
     let node = Node.folder()?.map_or_else(|| find_program("node"), |folder| Some(folder.join("node")));
@@ -166,7 +167,7 @@ fn run_tests(tier: Tier, mut command: Command, filter: Option<&str>, count: &mut
 
 /// What wrangler makes of each environment, without an account and without building the image.
 fn dry_deploy(count: &mut Count) -> Result<()> {
-    build::worker()?;
+    build::worker(Size::Optimized)?;
     let mut failed = Vec::new();
     for environment in ["", "staging", "production"] {
         let name = if environment.is_empty() { "top level" } else { environment };

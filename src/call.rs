@@ -171,6 +171,7 @@ where
         principal: principal.clone(),
         claim: claim.clone(),
         listed: admitted.listed,
+        admitted_at: started_at,
         services,
     };
     // The reader learns that the call was admitted before anything else happens; what it did after that is told on its

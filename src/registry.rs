@@ -74,6 +74,8 @@ pub struct Context {
     pub claim: SandboxClaim,
     /// The claimed sandbox as it was listed before the call.
     pub listed: Option<Listed>,
+    /// When the call was admitted.
+    pub admitted_at: i64,
     pub services: Services,
 }
 
@@ -113,8 +115,13 @@ pub struct Prepared<A> {
     pub recorded: Value,
     /// After this the call has no outcome.
     pub deadline: Duration,
-    pub act: Box<dyn FnOnce(Context, Rc<dyn EventSink>) -> LocalBoxFuture<'static, Result<A>>>,
+    pub act: Act<A>,
 }
+
+/// The work of a call, once it is admitted.
+pub type Act<A> = Box<dyn FnOnce(Context, Rc<dyn EventSink>) -> LocalBoxFuture<'static, Result<A>>>;
+
+type PrepareRaw = fn(RawRequest, &CallFacts<'_>) -> Result<Prepared<RawResponse>>;
 
 /// What a client is told of a tool.
 #[derive(Clone, Debug, Serialize)]
@@ -142,7 +149,7 @@ pub struct Entry {
     description: Description,
     validator: OnceCell<Result<Validator, Error>>,
     prepare: fn(Value, &CallFacts<'_>) -> Result<Prepared<Value>>,
-    prepare_raw: Option<fn(RawRequest, &CallFacts<'_>) -> Result<Prepared<RawResponse>>>,
+    prepare_raw: Option<PrepareRaw>,
 }
 
 impl Entry {

@@ -98,6 +98,9 @@ fn walk(schema: &Value, pointer: String, found: &mut Vec<String>) {
                     ("oneOf" | "anyOf" | "allOf" | "nullable", _) if is_keyword => {
                         found.push(format!("{here}: composition and null are not understood by every client"));
                     }
+                    ("minimum" | "maximum", Value::Number(bound)) if is_keyword && !fits_every_target(bound) => {
+                        found.push(format!("{here}: the bound is not the same on every target"));
+                    }
                     ("type", Value::Array(_)) if is_keyword => found.push(format!("{here}: type must be one name")),
                     ("type", Value::String(kind)) if is_keyword && kind == "null" => {
                         found.push(format!("{here}: optional means absent, not null"));
@@ -114,6 +117,11 @@ fn walk(schema: &Value, pointer: String, found: &mut Vec<String>) {
         }
         _ => {}
     }
+}
+
+/// A bound is generated on 64 bits for the documents and on 32 bits in the Worker: a wider one would be cut there.
+fn fits_every_target(bound: &serde_json::Number) -> bool {
+    bound.as_f64().is_some_and(|bound| bound.abs() <= f64::from(i32::MAX))
 }
 
 #[cfg(test)]

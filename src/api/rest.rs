@@ -96,7 +96,7 @@ impl Door {
     async fn answer(&self, request: Request) -> Result<Response> {
         let shared = SHARED.with(Clone::clone)?;
         let path = request.path();
-        let Matched { target, parameters } = shared.routes.find(&request.method().to_string(), &path)?;
+        let Matched { target, parameters } = shared.routes.find(request.method().as_ref(), &path)?;
         let head =
             CallHead { id: self.request_id.clone(), door: DOOR, authorization: header(&request, "authorization") };
         match target {

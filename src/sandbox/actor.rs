@@ -207,7 +207,7 @@ async fn create_and_start(inner: &Rc<Inner>, tenant: String, create: Create) -> 
     match inner.load()? {
         Some(stored) => stored.record.accepts(&create.settings)?,
         None => {
-            let record = Record::created(create.sandbox_id, create.settings, inner.platform.now_millis());
+            let record = Record::created(create.sandbox_id, create.settings, create.created_at);
             inner.save(&Stored { tenant, record })?;
         }
     }

@@ -78,6 +78,8 @@ impl Record {
 pub struct Create {
     pub sandbox_id: SandboxId,
     pub settings: Settings,
+    /// When the call that creates it was admitted; the tenant's list says the same.
+    pub created_at: i64,
 }
 
 /// What a sandbox's object answers about itself.

@@ -100,7 +100,11 @@ impl Tool for CreateSandbox {
         let sandbox_id =
             context.claim.sandbox_id().cloned().ok_or_else(|| Error::internal("no sandbox was claimed"))?;
         let settings = Settings { labels: input.labels, env: input.env };
-        let record = context.services.sandboxes.create(&Create { sandbox_id, settings }).await?;
+        let record = context
+            .services
+            .sandboxes
+            .create(&Create { sandbox_id, settings, created_at: context.admitted_at })
+            .await?;
         Ok(Output {
             sandbox_id: record.sandbox_id.into(),
             status: record.state.status(),

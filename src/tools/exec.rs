@@ -164,7 +164,11 @@ impl Tool for Exec {
             context.claim.sandbox_id().cloned().ok_or_else(|| Error::internal("no sandbox was claimed"))?;
         // 1. A sandbox for this call, when it names none.
         if input.sandbox_id.is_none() {
-            let create = Create { sandbox_id: sandbox_id.clone(), settings: Settings::default() };
+            let create = Create {
+                sandbox_id: sandbox_id.clone(),
+                settings: Settings::default(),
+                created_at: context.admitted_at,
+            };
             context.services.sandboxes.create(&create).await?;
         }
         // 2. The command, to its end.

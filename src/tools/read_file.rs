@@ -40,7 +40,7 @@ pub struct Input {
     pub encoding: Option<Encoding>,
     /// First byte to read; default 0.
     #[serde(default)]
-    #[schema(minimum = 0, maximum = 9_007_199_254_740_991_i64)]
+    #[schema(minimum = 0)]
     pub offset: Option<u64>,
     /// Most bytes to read; default 262,144, at most 1,048,576. The raw route has no limit.
     #[serde(default)]

@@ -17,7 +17,8 @@ fn a_python_client_compiles_and_calls() {
     let package = folder.join("cloudflare_ops_client");
     let mut generate = Command::new(python());
     // Warnings fail: they tell of operations that the generator had to leave out.
-    generate.args(["-m", "openapi_python_client", "generate", "--meta", "none", "--fail-on-warning", "--path"]);
+    generate.args(["-m", "openapi_python_client", "generate", "--meta", "none", "--fail-on-warning", "--config"]);
+    generate.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients/python/generator.yaml")).arg("--path");
     generate.arg(description()).arg("--output-path").arg(&package).current_dir(&folder);
     // The generator formats what it wrote with the ruff of its own environment.
     let tools = python().parent().expect("Python lies in a folder");

@@ -234,3 +234,6 @@ impl Exec {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

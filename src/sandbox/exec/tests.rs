@@ -1,0 +1,293 @@
+//! Faults at the seam between a command's caller and its sandbox, told by a double that follows a script.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::time::Duration;
+
+use futures_util::future::{LocalBoxFuture, ready};
+use futures_util::stream::LocalBoxStream;
+use futures_util::{FutureExt, StreamExt};
+use sandbox_api::{EndedBy, ExecExit, ExecRequest};
+
+use super::Exec;
+use crate::error::{Error, ErrorCode, Result};
+use crate::events::{Channel, Event, EventSink, ReaderGone};
+use crate::identifier::SandboxId;
+use crate::platform::Platform;
+use crate::sandbox::record::{Create, Described, Destroyed, Record};
+use crate::services::{Body, BodyError, ControlRequest, ControlResponse, Sandboxes, Services, Tenant};
+use crate::sse::encode;
+use crate::tenant::admission::{AdmissionRequest, Admitted, ListRequest, Listing, Settlement};
+
+/// How the double answers one request.
+enum Answer {
+    /// A stream of these pieces that then ends, breaks or falls silent.
+    Stream(Vec<Vec<u8>>, End),
+    Refuse(Error),
+}
+
+#[derive(Clone, Copy)]
+enum End {
+    Clean,
+    Broken,
+    Silent,
+}
+
+#[derive(Default)]
+struct Script {
+    answers: RefCell<VecDeque<Answer>>,
+    /// Method, path and expected boot of every request.
+    seen: RefCell<Vec<(String, String, Option<String>)>>,
+}
+
+struct Pieces(Vec<Vec<u8>>, End);
+
+impl Body for Pieces {
+    fn chunks(self: Box<Self>) -> LocalBoxStream<'static, std::result::Result<Vec<u8>, BodyError>> {
+        let pieces = futures_util::stream::iter(self.0.into_iter().map(Ok));
+        match self.1 {
+            End::Clean => pieces.boxed_local(),
+            End::Broken => pieces.chain(futures_util::stream::iter([Err(BodyError("reset".into()))])).boxed_local(),
+            End::Silent => pieces.chain(futures_util::stream::pending()).boxed_local(),
+        }
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn std::any::Any> {
+        self
+    }
+}
+
+impl Sandboxes for Script {
+    fn create<'a>(&'a self, _: &'a Create) -> LocalBoxFuture<'a, Result<Record>> {
+        ready(Err(Error::internal("not in the script"))).boxed_local()
+    }
+
+    fn describe<'a>(&'a self, _: &'a SandboxId) -> LocalBoxFuture<'a, Result<Described>> {
+        ready(Err(Error::internal("not in the script"))).boxed_local()
+    }
+
+    fn destroy<'a>(&'a self, _: &'a SandboxId, _: bool) -> LocalBoxFuture<'a, Result<Destroyed>> {
+        ready(Err(Error::internal("not in the script"))).boxed_local()
+    }
+
+    fn control<'a>(&'a self, _: &'a SandboxId, request: ControlRequest) -> LocalBoxFuture<'a, Result<ControlResponse>> {
+        self.seen.borrow_mut().push((request.method.into(), request.path, request.boot_id));
+        let answer = match self.answers.borrow_mut().pop_front() {
+            Some(Answer::Stream(pieces, end)) => Ok(ControlResponse {
+                status: 200,
+                headers: Vec::new(),
+                boot_id: "boot-1".into(),
+                generation: 1,
+                body: Box::new(Pieces(pieces, end)),
+            }),
+            Some(Answer::Refuse(error)) => Err(error),
+            None => Err(Error::new(ErrorCode::SandboxUnavailable, "the script is over")),
+        };
+        ready(answer).boxed_local()
+    }
+}
+
+impl Tenant for Script {
+    fn admit(&self, _: AdmissionRequest) -> LocalBoxFuture<'_, Result<Admitted>> {
+        ready(Ok(Admitted::default())).boxed_local()
+    }
+
+    fn settle(&self, _: Settlement) -> LocalBoxFuture<'_, Result<()>> {
+        ready(Ok(())).boxed_local()
+    }
+
+    fn list_sandboxes(&self, _: ListRequest) -> LocalBoxFuture<'_, Result<Listing>> {
+        ready(Ok(Listing::default())).boxed_local()
+    }
+}
+
+/// A platform on which every wait for something that is not there is over at once.
+struct NoWaiting;
+
+impl Platform for NoWaiting {
+    fn now_millis(&self) -> i64 {
+        0
+    }
+
+    fn random(&self) -> [u8; 16] {
+        [7; 16]
+    }
+
+    fn sleep(&self, _: Duration) -> LocalBoxFuture<'static, ()> {
+        ready(()).boxed_local()
+    }
+
+    fn background(&self, work: LocalBoxFuture<'static, ()>) {
+        work.now_or_never().unwrap();
+    }
+
+    fn log(&self, _: &serde_json::Value) {}
+}
+
+/// Keeps what it is told, and leaves after `patience` events.
+struct Reader {
+    events: RefCell<Vec<Event>>,
+    patience: usize,
+}
+
+impl EventSink for Reader {
+    fn streams(&self) -> bool {
+        true
+    }
+
+    fn emit(&self, event: Event) -> LocalBoxFuture<'_, std::result::Result<(), ReaderGone>> {
+        let gone = self.events.borrow().len() >= self.patience;
+        self.events.borrow_mut().push(event);
+        ready(if gone { Err(ReaderGone) } else { Ok(()) }).boxed_local()
+    }
+}
+
+struct Run {
+    result: Result<ExecExit>,
+    output: Vec<u8>,
+    requests: Vec<(String, String, Option<String>)>,
+}
+
+fn run(answers: Vec<Answer>) -> Run {
+    run_with_reader(answers, usize::MAX)
+}
+
+fn run_with_reader(answers: Vec<Answer>, patience: usize) -> Run {
+    let script = Rc::new(Script { answers: RefCell::new(answers.into()), ..Script::default() });
+    let reader = Rc::new(Reader { events: RefCell::default(), patience });
+    let services = Services { platform: Rc::new(NoWaiting), tenant: script.clone(), sandboxes: script.clone() };
+    let request =
+        ExecRequest { id: "call-1".into(), command: Some("x".into()), timeout_ms: 1000, ..ExecRequest::default() };
+    let exec = Exec::new(services, SandboxId::parse("box").unwrap(), request, reader.clone());
+    let result = exec.run().now_or_never().expect("the double never waits");
+    let output = reader.events.borrow().iter().fold(Vec::new(), |mut all, event| {
+        if let Event::Output { channel: Channel::Stdout, bytes, offset } = event {
+            assert_eq!(*offset, all.len() as u64, "no gap and no repeat");
+            all.extend_from_slice(bytes);
+        }
+        all
+    });
+    let requests = script.seen.borrow().clone();
+    Run { result, output, requests }
+}
+
+fn started() -> String {
+    encode("started", r#"{"id":"call-1","pid":7,"bootId":"boot-1"}"#)
+}
+
+fn stdout(text: &str, offset: u64) -> String {
+    encode("stdout", &serde_json::json!({ "data": text, "encoding": "utf-8", "offset": offset }).to_string())
+}
+
+fn exit(code: i32) -> String {
+    let exit = ExecExit {
+        id: "call-1".into(),
+        exit_code: Some(code),
+        signal: None,
+        ended_by: EndedBy::Exit,
+        out_of_memory: false,
+        stdout: Default::default(),
+        stderr: Default::default(),
+        duration_ms: 3,
+    };
+    encode("exit", &serde_json::to_string(&exit).unwrap())
+}
+
+fn stream(events: &[String], end: End) -> Answer {
+    Answer::Stream(vec![events.concat().into_bytes()], end)
+}
+
+fn code(run: &Run) -> Option<ErrorCode> {
+    run.result.as_ref().err().map(|error| error.code)
+}
+
+#[test]
+fn the_exit_of_the_sandbox_is_the_outcome() {
+    let run = run(vec![stream(&[started(), stdout("hi\n", 0), exit(3)], End::Clean)]);
+    assert_eq!(run.result.unwrap().exit_code, Some(3));
+    assert_eq!(run.output, b"hi\n");
+    assert_eq!(run.requests.len(), 1);
+}
+
+#[test]
+fn a_broken_stream_is_taken_up_where_it_broke() {
+    for end in [End::Clean, End::Broken, End::Silent] {
+        let run = run(vec![
+            stream(&[started(), stdout("one ", 0), stdout("two ", 4)], end),
+            stream(&[started(), stdout("two three", 4), exit(0)], End::Clean),
+        ]);
+        assert_eq!(run.result.unwrap().exit_code, Some(0));
+        assert_eq!(run.output, b"one two three");
+        let (method, path, boot) = &run.requests[1];
+        assert_eq!((method.as_str(), path.as_str()), ("GET", "/v1/execs/call-1?stdoutOffset=8&stderrOffset=0"));
+        assert_eq!(boot.as_deref(), Some("boot-1"));
+    }
+}
+
+#[test]
+fn a_stream_without_its_terminal_event_is_never_a_success() {
+    let answers = (0..10).map(|_| stream(&[started(), stdout("x", 0)], End::Clean)).collect();
+    let run = run(answers);
+    assert_eq!(code(&run), Some(ErrorCode::OutcomeUnknown));
+    assert!(!run.result.unwrap_err().retryable, "it may have run");
+    assert_eq!(run.requests.len(), 4, "the number of requests is bounded");
+}
+
+#[test]
+fn a_replaced_sandbox_interrupts_and_is_not_asked_to_run_again() {
+    let stale = Error::new(ErrorCode::StaleGeneration, "another boot");
+    let run = run(vec![stream(&[started()], End::Broken), Answer::Refuse(stale)]);
+    assert_eq!(code(&run), Some(ErrorCode::Interrupted));
+    assert!(!run.result.unwrap_err().retryable);
+    assert_eq!(run.requests.iter().filter(|(method, ..)| method == "POST").count(), 1);
+}
+
+#[test]
+fn a_lost_request_is_sent_again_with_its_id_to_the_same_boot_only() {
+    let lost = Error::new(ErrorCode::OutcomeUnknown, "no answer").detail("bootId", "boot-9");
+    let run = run(vec![Answer::Refuse(lost), stream(&[started(), exit(0)], End::Clean)]);
+    assert!(run.result.is_ok());
+    assert_eq!(run.requests[1], ("POST".into(), "/v1/execs".into(), Some("boot-9".into())));
+}
+
+#[test]
+fn a_lost_request_of_unknown_boot_is_not_sent_again() {
+    let lost = Error::new(ErrorCode::OutcomeUnknown, "no answer");
+    let run = run(vec![Answer::Refuse(lost), stream(&[started(), exit(0)], End::Clean)]);
+    assert_eq!(code(&run), Some(ErrorCode::OutcomeUnknown));
+    assert_eq!(run.requests.len(), 1);
+}
+
+#[test]
+fn a_refusal_before_anything_began_is_passed_on() {
+    for refusal in [ErrorCode::SandboxUnavailable, ErrorCode::InvalidArguments, ErrorCode::QuotaExceeded] {
+        let run = run(vec![Answer::Refuse(Error::new(refusal, "no"))]);
+        assert_eq!(code(&run), Some(refusal));
+        assert_eq!(run.requests.len(), 1);
+    }
+}
+
+#[test]
+fn characters_cut_by_the_network_arrive_whole() {
+    let wire = [started(), stdout("café ☕", 0), exit(0)].concat().into_bytes();
+    let pieces = wire.iter().map(|byte| vec![*byte]).collect();
+    let run = run(vec![Answer::Stream(pieces, End::Clean)]);
+    assert_eq!(run.output, "café ☕".as_bytes());
+}
+
+#[test]
+fn an_unreadable_event_is_not_an_outcome() {
+    let run = run(vec![stream(&[started(), encode("exit", r#"{"exitCode":"0"}"#)], End::Clean)]);
+    assert_eq!(code(&run), Some(ErrorCode::OutcomeUnknown));
+}
+
+#[test]
+fn a_reader_that_leaves_ends_the_command() {
+    let answers =
+        vec![stream(&[started(), stdout("a", 0), stdout("b", 1)], End::Silent), Answer::Stream(Vec::new(), End::Clean)];
+    let run = run_with_reader(answers, 1);
+    assert_eq!(code(&run), Some(ErrorCode::Interrupted));
+    let (method, path, _) = run.requests.last().unwrap();
+    assert_eq!((method.as_str(), path.as_str()), ("POST", "/v1/execs/call-1/kill"));
+}

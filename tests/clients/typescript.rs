@@ -22,7 +22,7 @@ fn a_typescript_client_compiles_and_calls() {
     run(&mut generate, LIMIT, &folder.join("generate.log"));
     std::fs::write(folder.join("call.mts"), include_str!("typescript/call.mts")).unwrap();
     let mut compile = npm_tool("typescript/bin/tsc");
-    compile.args(["--strict", "--target", "es2022", "--module", "nodenext", "--lib", "es2022,dom", "--types", ""]);
+    compile.args(["--strict", "--target", "es2022", "--module", "nodenext", "--lib", "es2022,dom"]);
     compile.arg(folder.join("call.mts")).current_dir(&folder);
     run(&mut compile, LIMIT, &folder.join("compile.log"));
     let stack = Stack::shared();

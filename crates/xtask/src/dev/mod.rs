@@ -31,6 +31,9 @@ use std::time::{Duration, Instant};
 
 const HOST_START: Duration = Duration::from_secs(20);
 const WORKER_START: Duration = Duration::from_secs(180);
+const HEALTH_INTERVAL: Duration = Duration::from_secs(5);
+/// A reload after a change may swallow a question or two.
+const UNANSWERED_LIMIT: u32 = 4;
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -93,7 +96,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         .exec()
         .with_context(|| format!("the Worker runs, but a first command failed; its log is {}", log.display()))?;
     greet(&url, &secrets.key, &log);
-    watch(&mut family, &log)
+    watch(&mut family, &log, &probe)
 }
 
 /// Holds the checkout's stack: two would share state and keys.
@@ -197,12 +200,22 @@ fn greet(url: &str, key: &str, log: &Path) {
     let _ = out.flush();
 }
 
-/// Shows the errors among what wrangler says, until something ends.
-fn watch(family: &mut Family, log: &Path) -> Result<()> {
+/// Shows the errors among what wrangler says, until something ends. wrangler does not end when its workerd does, so the
+/// Worker is also asked whether it lives.
+fn watch(family: &mut Family, log: &Path, probe: &Probe) -> Result<()> {
+    let mut next_question = Instant::now() + HEALTH_INTERVAL;
+    let mut unanswered = 0;
     let mut lines = BufReader::new(File::open(log)?);
     let mut line = String::new();
     while !run::was_interrupted() {
         family.check()?;
+        if Instant::now() > next_question {
+            unanswered = if probe.healthy() { 0 } else { unanswered + 1 };
+            if unanswered == UNANSWERED_LIMIT {
+                bail!("the Worker stopped answering\n{}\n  whole log: {}", run::tail(log, 25), log.display());
+            }
+            next_question = Instant::now() + HEALTH_INTERVAL;
+        }
         while lines.read_line(&mut line).is_ok_and(|count| count > 0) {
             // A line may be read while it is being written: it is shown once it is whole.
             if !line.ends_with('\n') {
@@ -222,6 +235,10 @@ fn watch(family: &mut Family, log: &Path) -> Result<()> {
 }
 
 fn worth_showing(line: &str) -> bool {
+    // Without a network wrangler cannot fetch an example of `Request.cf`; it goes on with its own.
+    if line.contains("workers.cloudflare.com") {
+        return false;
+    }
     let text = line.to_ascii_lowercase();
     text.contains("error") || text.contains("[custom build] ==>") || text.contains("panicked")
 }

@@ -20,7 +20,8 @@ impl Probe {
     }
 
     pub(crate) fn healthy(&self) -> bool {
-        let answer = self.agent.get(format!("{}/health", self.url)).call();
+        let question = self.agent.get(format!("{}/health", self.url)).config();
+        let answer = question.timeout_global(Some(Duration::from_secs(5))).build().call();
         answer.is_ok_and(|answer| answer.status().is_success())
     }
 

@@ -135,6 +135,19 @@ async fn a_wrong_method_names_the_right_ones() {
 }
 
 #[tokio::test]
+async fn a_method_that_no_route_has_is_not_taken_for_another() {
+    let client = Stack::shared().client();
+    for method in ["QUERY", "PROPFIND", "get", "TRACES"] {
+        let head = format!(
+            "{method} /v1/tools HTTP/1.1\nHost: x\nAuthorization: Bearer {{key}}\nConnection: close\nContent-Length: 0\n\n"
+        );
+        let answer = client.raw(&head).await;
+        let status = answer.split(' ').nth(1).unwrap_or_default().to_owned();
+        assert!(["400", "405", "501"].contains(&status.as_str()), "{method}: {answer}");
+    }
+}
+
+#[tokio::test]
 async fn the_first_call_of_the_readme_works_thirty_times_in_a_row() {
     let stack = Stack::shared();
     let client = stack.client();

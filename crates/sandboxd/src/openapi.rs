@@ -54,13 +54,8 @@ mod tests {
     #[test]
     fn every_operation_has_an_id_of_its_own() {
         let mut document = document();
-        let mut ids: Vec<String> = document
-            .paths
-            .paths
-            .values_mut()
-            .flat_map(|item| operations(item))
-            .filter_map(|it| it.operation_id.clone())
-            .collect();
+        let mut ids: Vec<String> =
+            document.paths.paths.values_mut().flat_map(operations).filter_map(|it| it.operation_id.clone()).collect();
         let count = ids.len();
         ids.sort();
         ids.dedup();

@@ -6,7 +6,7 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -47,6 +47,12 @@ const ETC: [&str; 13] = [
     "services",
     "ssl",
 ];
+
+/// The program's path, as the host's own `PATH` has it.
+pub(super) fn find() -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|directory| directory.join(PROGRAM)).find(|program| program.is_file())
+}
 
 /// Arguments up to the command to run inside.
 pub(super) fn arguments(layout: &Layout, workspace: &Path) -> Vec<OsString> {
@@ -127,6 +133,9 @@ pub(super) async fn prove(launcher: &Launcher, layout: &Layout) -> Result<(), St
 }
 
 async fn attempt(launcher: &Launcher, layout: &Layout, workspace: &Path) -> Result<(), String> {
+    if launcher.lacks_bubblewrap() {
+        return Err(format!("no {PROGRAM} in PATH"));
+    }
     let credentials =
         launcher.changes_user().then_some(Credentials { uid: super::identity::FIRST, gid: super::identity::FIRST });
     let mut command = launcher.command(layout, workspace, credentials, &[]);

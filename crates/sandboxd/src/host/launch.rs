@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use sandbox_api::{HostStart, Isolation};
@@ -19,6 +19,8 @@ use crate::serve::Credentials;
 /// Starts daemons.
 pub(super) struct Launcher {
     kind: IsolationKind,
+    /// bubblewrap's path, where it is used.
+    bubblewrap: Option<PathBuf>,
     /// This very program, also after its file was replaced.
     program: File,
     root: bool,
@@ -38,7 +40,14 @@ pub(super) struct Start<'a> {
 impl Launcher {
     pub(super) fn new(kind: IsolationKind) -> io::Result<Self> {
         let root = rustix::process::geteuid().is_root();
-        Ok(Self { kind, program: File::open("/proc/self/exe")?, root })
+        // Sandboxes get no environment, so the search is the host's own.
+        let bubblewrap = (kind == IsolationKind::Bubblewrap).then(bubblewrap::find).flatten();
+        Ok(Self { kind, bubblewrap, program: File::open("/proc/self/exe")?, root })
+    }
+
+    /// Whether bubblewrap is needed and was not found.
+    pub(super) fn lacks_bubblewrap(&self) -> bool {
+        self.kind == IsolationKind::Bubblewrap && self.bubblewrap.is_none()
     }
 
     /// Whether sandboxes run as other users than the host.
@@ -65,7 +74,7 @@ impl Launcher {
         let program = format!("/proc/self/fd/{}", self.program.as_raw_fd());
         let mut command = match self.kind {
             IsolationKind::Bubblewrap => {
-                let mut command = Command::new(bubblewrap::PROGRAM);
+                let mut command = Command::new(self.bubblewrap.as_deref().unwrap_or(Path::new(bubblewrap::PROGRAM)));
                 command.args(bubblewrap::arguments(layout, workspace)).arg("--").arg(program);
                 command
             }

@@ -12,7 +12,9 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::response::Response;
-use hyper::header::{AUTHORIZATION, CONNECTION, HOST, HeaderMap, HeaderName, HeaderValue, TRANSFER_ENCODING, UPGRADE};
+use hyper::header::{
+    AUTHORIZATION, CONNECTION, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue, TRANSFER_ENCODING, UPGRADE,
+};
 use hyper::{Request, Uri};
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::client::legacy::{Client, Error};
@@ -70,7 +72,7 @@ fn strip(headers: &mut HeaderMap) {
     for name in named {
         headers.remove(name);
     }
-    for name in [CONNECTION, TRANSFER_ENCODING, UPGRADE] {
+    for name in [CONNECTION, EXPECT, TRANSFER_ENCODING, UPGRADE] {
         headers.remove(name);
     }
     for name in ["keep-alive", "te", "proxy-connection"] {

@@ -12,7 +12,7 @@ use hyper::{Method, StatusCode, Uri};
 use sandbox_api::{ControlError, ControlErrorCode, HostHealth, HostSandbox, HostStart, ResourcesReleased};
 
 use super::sandboxes::{Sandboxes, not_running};
-use crate::http::{Problem, Token, json, read_json};
+use crate::http::{Problem, Token, discard, json, read_json};
 use crate::serve::check_environment;
 
 pub(super) fn router(sandboxes: Arc<Sandboxes>, token: Token) -> Router {
@@ -27,6 +27,7 @@ pub(super) fn router(sandboxes: Arc<Sandboxes>, token: Token) -> Router {
             (StatusCode::METHOD_NOT_ALLOWED, problem).into_response()
         })
         .layer(middleware::from_fn_with_state(token, guard))
+        .layer(middleware::from_fn(discard))
 }
 
 async fn guard(State(token): State<Token>, request: Request, next: Next) -> Response {

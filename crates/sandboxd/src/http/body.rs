@@ -11,29 +11,17 @@ use super::Problem;
 /// Largest JSON body.
 const JSON_LIMIT_BYTES: usize = 16 << 20;
 
-/// Bytes of an oversized body that are read and thrown away, so that its sender gets to see the answer.
-const DISCARD_LIMIT_BYTES: usize = 64 << 20;
-
 /// Reads the whole body, or says 413.
 async fn read(mut body: Body) -> Result<Bytes, Problem> {
     let mut collected = Vec::new();
-    let mut seen = 0usize;
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|_| Problem::invalid("body: it ended before its declared length"))?;
         let Ok(data) = frame.into_data() else { continue };
-        seen = seen.saturating_add(data.len());
-        if seen <= JSON_LIMIT_BYTES {
-            collected.extend_from_slice(&data);
-        } else {
-            collected = Vec::new();
-            if seen > DISCARD_LIMIT_BYTES {
-                break;
-            }
+        if collected.len() + data.len() > JSON_LIMIT_BYTES {
+            let message = format!("body: larger than the {JSON_LIMIT_BYTES} bytes that a JSON body may have");
+            return Err(Problem::new(ControlErrorCode::PayloadTooLarge, message));
         }
-    }
-    if seen > JSON_LIMIT_BYTES {
-        let message = format!("body: larger than the {JSON_LIMIT_BYTES} bytes that a JSON body may have");
-        return Err(Problem::new(ControlErrorCode::PayloadTooLarge, message));
+        collected.extend_from_slice(&data);
     }
     Ok(collected.into())
 }

@@ -24,7 +24,7 @@ use hyper::StatusCode;
 use hyper::header::HeaderValue;
 use sandbox_api::{API_VERSION, BOOT_ID_HEADER, ControlErrorCode, Health, Isolation, Limits, Metrics};
 
-use crate::http::{Listener, Problem, Token, json, random_hex};
+use crate::http::{Listener, Problem, Token, discard, json, random_hex};
 use crate::secret;
 pub(crate) use exec::{Credentials, check_environment, descendants, kill_all, send};
 pub(crate) use settings::{Settings, default_root};
@@ -61,6 +61,10 @@ pub(crate) fn run(options: ServeOptions) -> Result<(), String> {
         .transpose()
         .map_err(|error| format!("could not read the sandbox's environment: {error}"))?;
     let open_files = raise_open_files();
+    // A file that grows beyond a limit is an error of that write, not the end of the daemon. Commands get the default
+    // action back.
+    // SAFETY: ignoring a signal installs no handler.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
     prepare_root(&options)?;
     let root = options.root.canonicalize().map_err(|error| format!("--root {}: {error}", options.root.display()))?;
     let settings = Settings {
@@ -129,7 +133,7 @@ async fn serve(settings: Arc<Settings>, endpoint: Endpoint) -> std::io::Result<(
         () = listener.serve(router) => {}
         result = obey => result?,
     }
-    table.shut_down().await;
+    table.shut_down();
     Ok(())
 }
 
@@ -168,7 +172,8 @@ fn router(settings: Arc<Settings>, table: Arc<exec::Table>) -> std::io::Result<R
             let problem = Problem::invalid("method: this route does not take it").into_response();
             (StatusCode::METHOD_NOT_ALLOWED, problem).into_response()
         })
-        .layer(middleware::from_fn_with_state(settings, guard)))
+        .layer(middleware::from_fn_with_state(settings, guard))
+        .layer(middleware::from_fn(discard)))
 }
 
 /// Token first, then the boot that the caller means.

@@ -178,8 +178,11 @@ unsafe fn become_command(
     // SAFETY: as the caller promises; the sets and the limit are values of this frame.
     unsafe {
         libc::setsid();
+        // The raw call, since the C library refuses to touch the signals that it uses itself. All zeros is the default
+        // action with an empty mask.
+        let default = [0u64; 4];
         for signal in 1..=64 {
-            libc::signal(signal, libc::SIG_DFL);
+            libc::syscall(libc::SYS_rt_sigaction, signal, default.as_ptr(), std::ptr::null_mut::<u64>(), 8usize);
         }
         let mut none: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&raw mut none);

@@ -183,8 +183,9 @@ impl Table {
         Ok(Run::new(exec.clone(), plan, supervisor, self.supervisors.clone(), out_of_memory, pipes))
     }
 
-    /// Kills everything and waits for it, within bounds.
-    pub(crate) async fn shut_down(&self) {
+    /// Kills everything and waits for it, within bounds. It blocks the event loop on purpose: a stream must break off
+    /// rather than tell of an end that the shutdown made.
+    pub(crate) fn shut_down(&self) {
         let deadline = Instant::now() + SHUTDOWN_PATIENCE;
         while Instant::now() < deadline {
             let mut busy = self.supervisors.kill_orphans();
@@ -195,7 +196,7 @@ impl Table {
             if !busy {
                 return;
             }
-            tokio::time::sleep(Duration::from_millis(5)).await;
+            std::thread::sleep(Duration::from_millis(5));
             self.supervisors.reap();
         }
     }

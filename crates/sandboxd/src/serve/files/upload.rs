@@ -190,7 +190,9 @@ fn open_or_make(root: &Dir, path: &Path, owner: Option<Credentials>) -> Result<D
         match root.create_dir(&reached) {
             Ok(()) => {
                 if let Some(Credentials { uid, gid }) = owner {
-                    let made = root.open_dir(&reached).map_err(refused)?.into_std_file();
+                    let mut options = OpenOptions::new();
+                    options.read(true).custom_flags(libc::O_DIRECTORY | libc::O_NOFOLLOW);
+                    let made = root.open_with(&reached, &options).map_err(refused)?.into_std();
                     std::os::unix::fs::fchown(&made, Some(uid), Some(gid)).map_err(refused)?;
                 }
             }

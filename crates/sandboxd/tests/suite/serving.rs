@@ -1,0 +1,126 @@
+//! `sandboxd serve` by itself, as in a container.
+
+use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt;
+use std::process::{Child, Command, Stdio};
+
+use serde_json::json;
+use tempfile::TempDir;
+
+use crate::support::{Reply, call, eventually, scratch, signal};
+
+const TOKEN: &str = "token-of-one-sandbox";
+
+struct Daemon {
+    process: Child,
+    address: SocketAddr,
+    root: TempDir,
+}
+
+impl Daemon {
+    fn start(arguments: &[&str]) -> Self {
+        let root = scratch();
+        // A port that was free a moment ago; the daemon has no way to tell which one it took.
+        let address = std::net::TcpListener::bind("127.0.0.1:0").and_then(|it| it.local_addr()).expect("a free port");
+        let process = Command::new(env!("CARGO_BIN_EXE_sandboxd"))
+            .args(["serve", "--listen", &address.to_string(), "--root"])
+            .arg(root.path())
+            .args(arguments)
+            .env("SANDBOXD_TOKEN", TOKEN)
+            .env("SANDBOX_ENV_JSON", r#"{"GIVEN":"s3cr3t-given"}"#)
+            .env("SANDBOX_ID", "the-id")
+            .stdin(Stdio::null())
+            .spawn()
+            .expect("it starts");
+        eventually("the daemon", || std::net::TcpStream::connect(address).is_ok());
+        Self { process, address, root }
+    }
+
+    fn call(&self, method: &str, path: &str, body: &[u8]) -> Reply {
+        call(self.address, method, path, &[("authorization", &format!("Bearer {TOKEN}"))], body)
+    }
+
+    fn output(&self, command: &str) -> String {
+        let request = json!({"id": crate::support::unique(), "command": command, "timeoutMs": 10_000});
+        self.call("POST", "/v1/execs", request.to_string().as_bytes()).json()["stdout"]["data"]
+            .as_str()
+            .expect("text")
+            .to_owned()
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+#[test]
+fn secrets_leave_the_environment() {
+    let daemon = Daemon::start(&[]);
+    let environment = std::fs::read(format!("/proc/{}/environ", daemon.process.id())).unwrap_or_default();
+    let command_line = std::fs::read(format!("/proc/{}/cmdline", daemon.process.id())).expect("the command line");
+    for text in [environment, command_line] {
+        let text = String::from_utf8_lossy(&text).into_owned();
+        assert!(!text.contains(TOKEN) && !text.contains("s3cr3t-given"), "{text}");
+    }
+    assert_eq!(daemon.output("echo $GIVEN $SANDBOX_ID; env | grep -c TOKEN"), "s3cr3t-given the-id\n0\n");
+}
+
+#[test]
+fn as_root_it_runs_commands_as_another_user() {
+    let daemon = Daemon::start(&[]);
+    if !rustix::process::geteuid().is_root() {
+        assert_eq!(daemon.output("id -u").trim(), rustix::process::geteuid().as_raw().to_string());
+        return;
+    }
+    assert_eq!(
+        daemon.output("id -u; id -g; id -G; grep NoNewPrivs /proc/self/status"),
+        "1000\n1000\n1000\nNoNewPrivs:\t1\n"
+    );
+    daemon.call("PUT", "/v1/files/new/dir/f", b"x");
+    for path in ["new", "new/dir", "new/dir/f"] {
+        assert_eq!(std::fs::metadata(daemon.root.path().join(path)).expect(path).uid(), 1000, "{path}");
+    }
+    assert_eq!(
+        daemon.output("echo more >> new/dir/f; kill -9 $PPID 2>/dev/null || cat new/dir/f; cat /proc/$PPID/environ"),
+        "xmore\n"
+    );
+}
+
+#[test]
+fn another_user_can_be_chosen() {
+    if rustix::process::geteuid().is_root() {
+        let daemon = Daemon::start(&["--user", "4321:8765"]);
+        assert_eq!(daemon.output("id -u; id -g"), "4321\n8765\n");
+    }
+}
+
+#[test]
+fn a_term_ends_it_and_its_commands_quickly_and_well() {
+    let mut daemon = Daemon::start(&[]);
+    daemon.output("setsid sleep 9861 >/dev/null 2>&1 & setsid sleep 9861 >/dev/null 2>&1 &");
+    let started = std::time::Instant::now();
+    signal(daemon.process.id(), "TERM");
+    let status = daemon.process.wait().expect("it ends");
+    assert!(status.success(), "{status}");
+    assert!(started.elapsed() < std::time::Duration::from_secs(2));
+    assert!(crate::support::processes_with("sleep\u{0}9861").is_empty());
+}
+
+#[test]
+fn without_a_token_or_with_a_bad_one_it_does_not_start() {
+    let root = scratch();
+    for token in [None, Some("short")] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sandboxd"));
+        command.args(["serve", "--listen", "127.0.0.1:0", "--root"]).arg(root.path()).stdin(Stdio::null());
+        command.env_remove("SANDBOXD_TOKEN");
+        if let Some(token) = token {
+            command.env("SANDBOXD_TOKEN", token);
+        }
+        let output = command.output().expect("it runs");
+        assert_eq!(output.status.code(), Some(1));
+        assert!(String::from_utf8_lossy(&output.stderr).contains("token"));
+    }
+}

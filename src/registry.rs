@@ -233,7 +233,8 @@ fn violation(error: &jsonschema::ValidationError<'_>) -> (String, String) {
 
 fn prepare<T: Tool>(arguments: Value, facts: &CallFacts<'_>) -> Result<Prepared<Value>> {
     let recorded = record::<T>(&arguments);
-    let input: T::Input = serde_json::from_value(arguments).map_err(|error| Error::invalid("", error.to_string()))?;
+    let input: T::Input =
+        serde_json::from_value(whole_numbers(arguments)).map_err(|error| Error::invalid("", error.to_string()))?;
     let claim = T::claim(&input, facts)?;
     let timeout = Duration::try_from_secs_f64(T::timeout_seconds(&input)).map_err(Error::internal)?;
     Ok(Prepared {
@@ -248,6 +249,23 @@ fn prepare<T: Tool>(arguments: Value, facts: &CallFacts<'_>) -> Result<Prepared<
             .boxed_local()
         }),
     })
+}
+
+/// `5.0` is an integer to JSON Schema, and so to every client; here it becomes `5`.
+fn whole_numbers(value: Value) -> Value {
+    match value {
+        Value::Number(number) if number.is_f64() => match number.as_f64() {
+            // Beyond 2^53 a double does not hold every integer.
+            #[allow(clippy::cast_possible_truncation)]
+            Some(double) if double.fract() == 0.0 && double.abs() <= 9_007_199_254_740_992.0 => json!(double as i64),
+            _ => Value::Number(number),
+        },
+        Value::Array(items) => Value::Array(items.into_iter().map(whole_numbers).collect()),
+        Value::Object(fields) => {
+            Value::Object(fields.into_iter().map(|(name, value)| (name, whole_numbers(value))).collect())
+        }
+        other => other,
+    }
 }
 
 /// Longest string that the audit keeps of an argument, in bytes.
@@ -341,6 +359,11 @@ mod tests {
         assert!(alias_targets("exec").is_empty());
         assert!(alias_targets("").is_empty());
         assert!(!alias_targets(".").contains(&"exec".to_owned()));
+    }
+
+    #[test]
+    fn a_whole_double_is_an_integer() {
+        assert_eq!(whole_numbers(json!({ "a": [189.0, 1.5, 1e300] })), json!({ "a": [189, 1.5, 1e300] }));
     }
 
     #[test]

@@ -96,13 +96,15 @@ fn open_paths(paths: &mut Map<String, Value>) {
     let index = json!({
         "type": "object",
         "properties": {
+            "ok": { "type": "boolean" },
+            "status": { "type": "string" },
             "name": { "type": "string" },
             "version": { "type": "string" },
             "tools": { "type": "string" },
             "openapi": { "type": "string" },
             "health": { "type": "string" },
         },
-        "required": ["name", "version", "tools", "openapi", "health"],
+        "required": ["ok", "status", "name", "version", "tools", "openapi", "health"],
     });
     let open = |id: &str, summary: &str, media: &str, schema: Value| {
         json!({
@@ -122,8 +124,13 @@ fn open_paths(paths: &mut Map<String, Value>) {
         Method::Get,
         open("openApiJson", "This document as JSON", "application/json", document),
     );
-    let text = json!({ "type": "string" });
-    add(paths, "/openapi.yaml", Method::Get, open("openApiYaml", "This document as YAML", "application/yaml", text));
+    // No schema: to a client that reads YAML it is an object, to any other it is text.
+    add(
+        paths,
+        "/openapi.yaml",
+        Method::Get,
+        open("openApiYaml", "This document as YAML", "application/yaml", json!({})),
+    );
     let tool = json!({
         "type": "object",
         "properties": {
@@ -170,7 +177,7 @@ fn tool_operation(tool: &Description) -> Value {
         "summary": tool.annotations.title,
         "description": tool.description,
         "tags": ["tools"],
-        "requestBody": body(&type_name),
+        "requestBody": body(tool),
         "responses": responses(success, COMMON),
     })
 }
@@ -196,7 +203,7 @@ fn resource_operation(tool: &Description, route: &crate::registry::Route, index:
         "responses": responses(output(&type_name), COMMON),
     });
     if let (true, Value::Object(operation)) = (has_body, &mut operation) {
-        operation.insert("requestBody".to_owned(), body(&type_name));
+        operation.insert("requestBody".to_owned(), body(tool));
     }
     operation
 }
@@ -218,7 +225,7 @@ fn raw_operation(tool: &Description, route: &crate::registry::Route) -> Value {
         all.insert("200".to_owned(), json!({ "description": "The file was replaced", "content": content }));
         all.insert("201".to_owned(), json!({ "description": "The file was created", "content": content }));
         codes.push(ErrorCode::LengthRequired);
-        operation.insert("requestBody".to_owned(), json!({ "required": true, "content": bytes }));
+        operation.insert("requestBody".to_owned(), json!({ "required": false, "content": bytes }));
     } else {
         let range = json!({
             "name": "Range",
@@ -245,9 +252,11 @@ fn raw_operation(tool: &Description, route: &crate::registry::Route) -> Value {
     Value::Object(operation)
 }
 
-fn body(type_name: &str) -> Value {
-    let schema = json!({ "$ref": format!("#/components/schemas/{type_name}Input") });
-    json!({ "required": true, "content": { "application/json": { "schema": schema } } })
+/// An empty body is `{}`, which is enough where no argument is required.
+fn body(tool: &Description) -> Value {
+    let schema = json!({ "$ref": format!("#/components/schemas/{}Input", pascal(tool.name)) });
+    let required = tool.input_schema.get("required").and_then(Value::as_array).is_some_and(|names| !names.is_empty());
+    json!({ "required": required, "content": { "application/json": { "schema": schema } } })
 }
 
 fn output(type_name: &str) -> Value {

@@ -54,7 +54,7 @@ thread_local! {
 /// Answers one request.
 pub async fn serve(request: Request, env: Env, context: Rc<Context>) -> worker::Result<Response> {
     let request_id = uuid();
-    if request.method() == worker::Method::Options {
+    if request.inner().method() == "OPTIONS" {
         return preflight();
     }
     let door = Door { backend: Rc::new(WorkersBackend::new(env, context.clone())), context, request_id };
@@ -96,7 +96,8 @@ impl Door {
     async fn answer(&self, request: Request) -> Result<Response> {
         let shared = SHARED.with(Clone::clone)?;
         let path = request.path();
-        let Matched { target, parameters } = shared.routes.find(request.method().as_ref(), &path)?;
+        // The method as it was sent: the bindings take a method that they do not know for GET.
+        let Matched { target, parameters } = shared.routes.find(&request.inner().method(), &path)?;
         let head =
             CallHead { id: self.request_id.clone(), door: DOOR, authorization: header(&request, "authorization") };
         match target {
@@ -129,6 +130,8 @@ impl Door {
     fn index(&self, request: &Request) -> Result<Response> {
         let origin = request.url().map(|url| url.origin().ascii_serialization()).map_err(Error::internal)?;
         let index = json!({
+            "ok": true,
+            "status": "ok",
             "name": "cloudflare-ops",
             "version": env!("CARGO_PKG_VERSION"),
             "tools": format!("{origin}/v1/tools"),
@@ -305,11 +308,7 @@ fn header(request: &Request, name: &str) -> Option<String> {
 }
 
 fn wants_events(request: &Request) -> bool {
-    header(request, "accept").is_some_and(|accept| {
-        accept.split(',').any(|kind| {
-            kind.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("text/event-stream"))
-        })
-    })
+    header(request, "accept").is_some_and(|accept| super::routes::accepts_events(&accept))
 }
 
 fn text(kind: &str, body: &'static str) -> Result<Response> {

@@ -124,6 +124,16 @@ pub fn arguments(
     Ok(Value::Object(arguments))
 }
 
+/// Whether a header `Accept` asks for event streams; a weight of zero means that they are not wanted.
+pub fn accepts_events(accept: &str) -> bool {
+    accept.split(',').any(|kind| {
+        let mut parts = kind.split(';').map(str::trim);
+        let named = parts.next().is_some_and(|kind| kind.eq_ignore_ascii_case("text/event-stream"));
+        let weight = parts.find_map(|part| part.strip_prefix("q=")?.trim().parse::<f64>().ok());
+        named && weight.is_none_or(|weight| weight > 0.0)
+    })
+}
+
 fn typed(schema: &Value, name: &str, text: String) -> Value {
     let kind = schema.pointer("/properties").and_then(|fields| fields.get(name)).and_then(|field| field.get("type"));
     let read = match kind.and_then(Value::as_str) {
@@ -164,6 +174,18 @@ mod tests {
         let allow = error.details["allow"].as_str().unwrap();
         assert!(allow.contains("GET") && allow.contains("DELETE") && allow.contains("HEAD"), "{allow}");
         assert_eq!(routes().find("GET", "/nothing").unwrap_err().code, ErrorCode::NotFound);
+    }
+
+    #[test]
+    fn event_streams_are_sent_only_where_they_are_wanted() {
+        for wanted in ["text/event-stream", "application/json, Text/Event-Stream", "text/event-stream;q=0.5"] {
+            assert!(accepts_events(wanted), "{wanted}");
+        }
+        for other in
+            ["", "*/*", "application/json", "application/json, text/event-stream;q=0", "text/event-stream ; q=0.0"]
+        {
+            assert!(!accepts_events(other), "{other}");
+        }
     }
 
     #[test]

@@ -28,13 +28,13 @@ use crate::services::{ControlRequest, RequestBody, Services};
 use crate::sse::Decoder;
 
 /// Until the head of an answer; `sandboxd` answers a stream at once.
-const HEAD_DEADLINE: Duration = Duration::from_secs(8);
+const HEAD_DEADLINE: Duration = Duration::from_secs(5);
 
 /// A stream that is silent for this long is broken: it carries heartbeats.
 const SILENCE_LIMIT: Duration = Duration::from_secs(4 * HEARTBEAT_SECONDS);
 
 /// Requests made for one command in all.
-const ATTEMPTS: u32 = 4;
+const ATTEMPTS: u32 = 3;
 
 /// Pause before a request is made again, times the number of attempts so far.
 const PAUSE: Duration = Duration::from_millis(150);

@@ -148,10 +148,6 @@ async fn refusal(response: &web_sys::Response) -> SendError {
         .ok()
         .flatten()
         .and_then(|range| range.rsplit('/').next().and_then(|size| size.parse().ok()));
-    if response.status() == 416 && response.body().is_none() {
-        let message = "the range starts beyond the end of the file".to_owned();
-        return SendError::Refused(ControlError { code: ControlErrorCode::RangeNotSatisfiable, message }, size);
-    }
     let text = fetch::text(response, LARGEST_ANSWER, QUESTION_DEADLINE).await.unwrap_or_default();
     let refusal = serde_json::from_str::<ControlError>(&text).unwrap_or_else(|_| by_status(response.status(), &text));
     SendError::Refused(refusal, size)
@@ -160,11 +156,14 @@ async fn refusal(response: &web_sys::Response) -> SendError {
 /// An answer without the API's own body: of `HEAD`, or of something in between.
 fn by_status(status: u16, text: &str) -> ControlError {
     let code = match status {
+        400 => ControlErrorCode::InvalidArguments,
         401 => ControlErrorCode::Unauthenticated,
         403 => ControlErrorCode::PermissionDenied,
         404 => ControlErrorCode::NotFound,
         409 => ControlErrorCode::WrongFileType,
         410 => ControlErrorCode::StaleGeneration,
+        413 => ControlErrorCode::PayloadTooLarge,
+        416 => ControlErrorCode::RangeNotSatisfiable,
         502..=504 => ControlErrorCode::Unavailable,
         _ => ControlErrorCode::Unknown,
     };

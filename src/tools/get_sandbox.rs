@@ -43,6 +43,7 @@ pub struct Filters {
     pub status: Option<Status>,
     /// Created after this time: RFC 3339.
     #[serde(default)]
+    #[schema(format = DateTime)]
     pub created_after: Option<String>,
     /// Key that created it.
     #[serde(default)]

@@ -9,7 +9,7 @@ use worker::{Context, Env};
 
 use super::body::{JsBody, request_to_js};
 use super::fetch::{self, Destination, FetchError, Outgoing};
-use super::internal::{self, ERROR_HEADER, ORIGIN, SANDBOX_BINDING, TENANT_BINDING, ask, namespace};
+use super::internal::{self, ORIGIN, SANDBOX_BINDING, TENANT_BINDING, ask, error_of, namespace};
 use super::platform::{Lifetime, WorkersPlatform};
 use crate::call::Backend;
 use crate::error::{Error, ErrorCode, Result};
@@ -140,11 +140,10 @@ impl SandboxObjects {
             deadline: START_DEADLINE + request.deadline + OBJECT_ALLOWANCE,
         };
         let response = fetch::send(Destination::Object(&namespace, &name), outgoing).await.map_err(unknown)?;
-        let headers = response_headers(&response);
-        if headers.iter().any(|(name, _)| name == ERROR_HEADER) {
-            let text = fetch::text(&response, 1024 * 1024, OBJECT_ALLOWANCE).await.map_err(unknown)?;
-            return Err(serde_json::from_str::<Error>(&text).unwrap_or_else(Error::internal));
+        if let Some(error) = error_of(&response) {
+            return Err(error);
         }
+        let headers = response_headers(&response);
         let header = |wanted: &str| headers.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.clone());
         Ok(ControlResponse {
             status: response.status(),

@@ -1,7 +1,10 @@
 //! What the Worker and its objects say to each other: JSON both ways, and errors whole.
+//!
+//! An error travels in a header, since the answer to `HEAD` has no body.
 
 use std::time::Duration;
 
+use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use worker::{Env, Headers, ObjectNamespace, Response};
@@ -9,8 +12,8 @@ use worker::{Env, Headers, ObjectNamespace, Response};
 use super::fetch::{self, Destination, FetchError, Outgoing};
 use crate::error::{Error, Result};
 
-/// Marks an answer whose body is an [`Error`].
-pub const ERROR_HEADER: &str = "x-cloudflare-ops-error";
+/// Holds an [`Error`] as percent-encoded JSON.
+const ERROR_HEADER: &str = "x-cloudflare-ops-error";
 
 /// Largest JSON body between the Worker and an object.
 const LARGEST_ANSWER: usize = 8 * 1024 * 1024;
@@ -49,10 +52,10 @@ pub async fn ask<Q: Serialize, A: DeserializeOwned>(
         deadline,
     };
     let response = fetch::send(Destination::Object(namespace, name), outgoing).await.map_err(lost)?;
-    let text = fetch::text(&response, LARGEST_ANSWER, deadline).await.map_err(lost)?;
-    if response.headers().has(ERROR_HEADER).unwrap_or(false) {
-        return Err(serde_json::from_str::<Error>(&text).unwrap_or_else(Error::internal));
+    if let Some(error) = error_of(&response) {
+        return Err(error);
     }
+    let text = fetch::text(&response, LARGEST_ANSWER, deadline).await.map_err(lost)?;
     if response.status() != 200 {
         return Err(Error::internal(format!("object {name} answered {}: {text}", response.status())));
     }
@@ -69,7 +72,15 @@ pub fn answer<A: Serialize>(result: Result<A>) -> worker::Result<Response> {
 
 /// An object's answer that is an error.
 pub fn refusal(error: &Error) -> worker::Result<Response> {
+    let text = serde_json::to_string(error)?;
     let headers = Headers::new();
-    headers.set(ERROR_HEADER, "1")?;
-    Ok(Response::from_json(error)?.with_status(error.code.status()).with_headers(headers))
+    headers.set(ERROR_HEADER, &utf8_percent_encode(&text, NON_ALPHANUMERIC).to_string())?;
+    Ok(Response::empty()?.with_status(error.code.status()).with_headers(headers))
+}
+
+/// The error that an object answered; `None` when it answered something else.
+pub fn error_of(response: &web_sys::Response) -> Option<Error> {
+    let encoded = response.headers().get(ERROR_HEADER).ok().flatten()?;
+    let text = percent_decode_str(&encoded).decode_utf8_lossy().into_owned();
+    Some(serde_json::from_str(&text).unwrap_or_else(Error::internal))
 }

@@ -231,7 +231,7 @@ fn a_stream_without_its_terminal_event_is_never_a_success() {
     let run = run(answers);
     assert_eq!(code(&run), Some(ErrorCode::OutcomeUnknown));
     assert!(!run.result.unwrap_err().retryable, "it may have run");
-    assert_eq!(run.requests.len(), 4, "the number of requests is bounded");
+    assert_eq!(run.requests.len(), 3, "the number of requests is bounded");
 }
 
 #[test]

@@ -79,7 +79,8 @@ fn argv(request: &ExecRequest, settings: &Settings) -> Result<Vec<String>, Probl
     match (&request.command, &request.argv) {
         (Some(command), None) => {
             no_nul("command", command)?;
-            Ok(vec![settings.shell.clone(), "-c".into(), command.clone()])
+            // Without `--` a command that begins with a dash would be an option of the shell.
+            Ok(vec![settings.shell.clone(), "-c".into(), "--".into(), command.clone()])
         }
         (None, Some(argv)) => {
             if argv.first().is_none_or(String::is_empty) {

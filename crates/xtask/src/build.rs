@@ -4,8 +4,8 @@
 //! wasm-bindgen, wasm-opt and esbuild run again (through worker-build), so that a build of nothing takes a second.
 
 use crate::run::{self, Task};
-use crate::setup::{self, CargoTool, Node, NodeModules, WasmCompiler, WasmTarget};
-use crate::{cache, terminal, versions, wasm_size, workspace};
+use crate::setup::{self, Bundler, Node, NodeModules, WasmCompiler, WasmTarget};
+use crate::{cache, terminal, wasm_size, workspace};
 use anyhow::{Context, Result};
 use std::collections::hash_map::DefaultHasher;
 use std::env;
@@ -19,24 +19,15 @@ use std::time::Duration;
 /// The tools of the WebAssembly build, all present.
 pub(crate) struct Tools {
     compiler: WasmCompiler,
-    worker_build: CargoTool,
-    wasm_bindgen: CargoTool,
-}
-
-/// What the build needs, for a command that installs more than that in one plan.
-pub(crate) fn cargo_tools() -> Result<(CargoTool, CargoTool)> {
-    let lock_file = workspace::read("Cargo.lock")?;
-    let version = versions::locked(&lock_file, "wasm-bindgen").context("Cargo.lock has no wasm-bindgen")?;
-    let worker_build = CargoTool::new("worker-build", "worker-build", versions::WORKER_BUILD);
-    Ok((worker_build, CargoTool::new("wasm-bindgen-cli", "wasm-bindgen", version)))
+    bundler: Bundler,
 }
 
 impl Tools {
     pub(crate) fn ensure() -> Result<Self> {
-        let (worker_build, wasm_bindgen) = cargo_tools()?;
-        setup::ensure(&[&WasmTarget, &Node, &NodeModules, &worker_build, &wasm_bindgen])?;
+        let bundler = Bundler::pinned()?;
+        setup::ensure(&[&WasmTarget, &Node, &NodeModules, &bundler])?;
         let compiler = WasmCompiler::find()?.context("the compiler for WebAssembly vanished")?;
-        Ok(Self { compiler, worker_build, wasm_bindgen })
+        Ok(Self { compiler, bundler })
     }
 
     pub(crate) fn compiler(&self) -> &WasmCompiler {
@@ -97,10 +88,10 @@ fn build_with(tools: &Tools, size: Size) -> Result<()> {
     let state = || fingerprint(&outputs).ok().map(|outputs| format!("{inputs:016x} {outputs:016x} {optimized}\n"));
     let last_time = fs::read_to_string(&stamp).ok();
     if last_time.is_none() || last_time != state() {
-        let mut bundle = tools.command(tools.worker_build.path()?)?;
+        let mut bundle = tools.command(tools.bundler.worker_build()?)?;
         bundle
             .arg("--release")
-            .env("WASM_BINDGEN_BIN", tools.wasm_bindgen.path()?)
+            .env("WASM_BINDGEN_BIN", tools.bundler.wasm_bindgen()?)
             .env("ESBUILD_BIN", NodeModules::esbuild())
             .env("WASM_OPT_BIN", NodeModules::program("wasm-opt"));
         if !optimized {
@@ -123,8 +114,8 @@ fn input_files(tools: &Tools) -> Result<Vec<PathBuf>> {
         workspace::wasm_target().join("wasm32-unknown-unknown/release/cloudflare_ops.wasm"),
         root.join("Cargo.toml"),
         root.join("package-lock.json"),
-        tools.worker_build.path()?,
-        tools.wasm_bindgen.path()?,
+        tools.bundler.worker_build()?,
+        tools.bundler.wasm_bindgen()?,
     ])
 }
 

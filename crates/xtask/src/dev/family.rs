@@ -62,6 +62,15 @@ impl Family {
         }
         Ok(())
     }
+
+    /// Takes note of adopted orphans that have ended, so that they do not stay as zombies.
+    pub(crate) fn reap_orphans(&self) {
+        use rustix::process::{Pid, WaitOptions, waitpid};
+        let members: Vec<Pid> = self.members.iter().map(|member| Pid::from_child(&member.child)).collect();
+        for child in children().into_iter().filter(|child| !members.contains(child)) {
+            let _ = waitpid(Some(child), WaitOptions::NOHANG);
+        }
+    }
 }
 
 impl Drop for Family {

@@ -15,7 +15,7 @@ mod probe;
 mod secrets;
 
 use crate::build::Size;
-use crate::setup::{self, Bubblewrap, NativeTarget, Node, NodeModules, Requirement, WasmTarget};
+use crate::setup::{self, Bubblewrap, Bundler, NativeTarget, Node, NodeModules, Requirement, WasmTarget};
 use crate::{build, run, sandboxd, terminal, workspace};
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
@@ -110,13 +110,13 @@ fn only_one(folder: &Path) -> Result<File> {
 }
 
 fn ensure_tools(isolation: Isolation) -> Result<()> {
-    let (worker_build, wasm_bindgen) = build::cargo_tools()?;
+    let bundler = Bundler::pinned()?;
     let mut needed: Vec<&dyn Requirement> = vec![];
     if isolation == Isolation::Bubblewrap {
         // First, because it may ask for a password.
         needed.push(&Bubblewrap);
     }
-    needed.extend([&WasmTarget as &dyn Requirement, &NativeTarget, &Node, &NodeModules, &worker_build, &wasm_bindgen]);
+    needed.extend([&WasmTarget as &dyn Requirement, &NativeTarget, &Node, &NodeModules, &bundler]);
     setup::ensure(&needed)
 }
 
@@ -214,6 +214,7 @@ fn watch(family: &mut Family, log: &Path, probe: &Probe) -> Result<()> {
             if unanswered == UNANSWERED_LIMIT {
                 bail!("the Worker stopped answering\n{}\n  whole log: {}", run::tail(log, 25), log.display());
             }
+            family.reap_orphans();
             next_question = Instant::now() + HEALTH_INTERVAL;
         }
         while lines.read_line(&mut line).is_ok_and(|count| count > 0) {

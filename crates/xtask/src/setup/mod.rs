@@ -6,7 +6,7 @@
 
 mod apt;
 mod bubblewrap;
-mod cargo_tool;
+mod bundler;
 mod debian_std;
 mod native_target;
 mod node;
@@ -15,7 +15,7 @@ mod rustup;
 mod wasm_target;
 
 pub(crate) use bubblewrap::Bubblewrap;
-pub(crate) use cargo_tool::CargoTool;
+pub(crate) use bundler::Bundler;
 pub(crate) use debian_std::clippy_driver;
 pub(crate) use native_target::{NativeTarget, StaticTarget};
 pub(crate) use node::Node;

@@ -8,7 +8,7 @@ mod lint;
 
 use crate::build::Size;
 use crate::run::{self, Task};
-use crate::setup::{self, Bubblewrap, NativeTarget, Node, NodeModules, Requirement, WasmTarget, find_program};
+use crate::setup::{self, Bubblewrap, Bundler, NativeTarget, Node, NodeModules, Requirement, WasmTarget, find_program};
 use crate::{build, sandboxd, terminal, workspace};
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, ValueEnum};
@@ -99,7 +99,7 @@ fn run_tiers(tiers: &[Tier], filter: Option<&str>) -> Result<ExitCode> {
 }
 
 fn ensure_tools(tiers: &[Tier]) -> Result<()> {
-    let (worker_build, wasm_bindgen) = build::cargo_tools()?;
+    let bundler = Bundler::pinned()?;
     let mut needed: Vec<&dyn Requirement> = Vec::new();
     let any = |some: &[Tier]| tiers.iter().any(|tier| some.contains(tier));
     if any(&[Tier::Native, Tier::Workerd, Tier::Clients]) {
@@ -112,7 +112,7 @@ fn ensure_tools(tiers: &[Tier]) -> Result<()> {
         needed.push(&lint::Components);
     }
     if any(&[Tier::Deploy, Tier::Workerd, Tier::Clients]) {
-        needed.extend([&Node as &dyn Requirement, &NodeModules, &worker_build, &wasm_bindgen]);
+        needed.extend([&Node as &dyn Requirement, &NodeModules, &bundler]);
     }
     if any(&[Tier::Workerd, Tier::Clients]) {
         needed.push(&NativeTarget);

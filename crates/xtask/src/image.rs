@@ -59,7 +59,10 @@ fn client() -> Result<PathBuf> {
         return Ok(docker);
     }
     if found {
-        bail!("this Docker client cannot use BuildKit: install its buildx plugin (`apt-get install docker-buildx`)");
+        bail!(
+            "this Docker client cannot use BuildKit: install its buildx plugin (https://docs.docker.com/build/buildx), or \
+             Debian's docker.io beside it"
+        );
     }
     bail!("Docker is not installed: install Docker Engine (https://docs.docker.com/engine/install) and run this again")
 }

@@ -238,7 +238,12 @@ impl From<ControlError> for Error {
             ControlErrorCode::TooManyExecs => ErrorCode::QuotaExceeded,
             ControlErrorCode::NotRunning | ControlErrorCode::Unavailable => ErrorCode::SandboxUnavailable,
             ControlErrorCode::NoSpace => ErrorCode::NoSpace,
-            ControlErrorCode::Unauthenticated | ControlErrorCode::Internal | ControlErrorCode::Unknown => {
+            ControlErrorCode::Unknown => {
+                let message =
+                    "the sandbox answered what this Worker does not understand; what was asked may have been done";
+                return Self::new(ErrorCode::OutcomeUnknown, message).because(control.message);
+            }
+            ControlErrorCode::Unauthenticated | ControlErrorCode::Internal => {
                 return Self::internal(format!("the control API answered {:?}: {}", control.code, control.message));
             }
         };

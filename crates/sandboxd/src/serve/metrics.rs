@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use sandbox_api::Metrics;
 
-use super::exec::snapshot;
+use super::exec::{Process, Supervisors, snapshot};
 use super::settings::Settings;
 use crate::http::Problem;
 
@@ -15,6 +15,7 @@ const LEAST_INTERVAL: Duration = Duration::from_millis(100);
 /// Reads metrics, and remembers the last reading for the processor's share.
 pub(crate) struct Meter {
     settings: Arc<Settings>,
+    supervisors: Arc<Supervisors>,
     last: Mutex<Reading>,
 }
 
@@ -25,15 +26,21 @@ struct Reading {
 }
 
 impl Meter {
-    pub(crate) fn new(settings: Arc<Settings>) -> Self {
+    pub(crate) fn new(settings: Arc<Settings>, supervisors: Arc<Supervisors>) -> Self {
         let ticks = total_ticks(&snapshot());
-        Self { settings, last: Mutex::new(Reading { at: Instant::now(), ticks, percent: 0.0 }) }
+        Self { settings, supervisors, last: Mutex::new(Reading { at: Instant::now(), ticks, percent: 0.0 }) }
     }
 
     pub(crate) fn read(&self) -> Result<Metrics, Problem> {
         let processes = snapshot();
         let disk = rustix::fs::statvfs(&self.settings.root).map_err(Problem::internal)?;
-        let resident: u64 = processes.iter().map(|process| process.resident_pages).sum();
+        // Supervisors share the daemon's memory, which counts once.
+        let supervisors = self.supervisors.all();
+        let resident: u64 = processes
+            .iter()
+            .filter(|process| !supervisors.contains(&process.pid))
+            .map(|process| process.resident_pages)
+            .sum();
         Ok(Metrics {
             cpu_percent: self.cpu_percent(total_ticks(&processes)),
             memory_mb: (resident * rustix::param::page_size() as u64) as f64 / 1e6,
@@ -55,6 +62,6 @@ impl Meter {
     }
 }
 
-fn total_ticks(processes: &[super::exec::Process]) -> u64 {
+fn total_ticks(processes: &[Process]) -> u64 {
     processes.iter().map(|process| process.ticks).sum()
 }

@@ -119,7 +119,7 @@ async fn serve(settings: Arc<Settings>, endpoint: Endpoint) -> std::io::Result<(
     let listener = endpoint.listen()?;
     let supervisors = Arc::new(exec::Supervisors::default());
     let table = Arc::new(exec::Table::new(settings.clone(), supervisors.clone()));
-    let router = router(settings, table.clone())?;
+    let router = router(settings, supervisors.clone(), table.clone())?;
     tracing::info!("ready");
     let obey = async {
         loop {
@@ -158,8 +158,12 @@ struct Sandbox {
     started: Instant,
 }
 
-fn router(settings: Arc<Settings>, table: Arc<exec::Table>) -> std::io::Result<Router> {
-    let meter = metrics::Meter::new(settings.clone());
+fn router(
+    settings: Arc<Settings>,
+    supervisors: Arc<exec::Supervisors>,
+    table: Arc<exec::Table>,
+) -> std::io::Result<Router> {
+    let meter = metrics::Meter::new(settings.clone(), supervisors);
     let sandbox = Arc::new(Sandbox { settings: settings.clone(), meter, started: Instant::now() });
     Ok(Router::new()
         .route("/v1/health", get(health))

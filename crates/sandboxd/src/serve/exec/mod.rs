@@ -1,9 +1,10 @@
 //! Running commands. One path for every form of the answer:
 //!
-//! `request` checks, `supervisor` starts, `run` watches until the end, `channel` keeps the output, `state` is what all of
+//! `request` checks, `launch` and `supervisor` start, `run` watches until the end, `channel` keeps the output, `state` is what all of
 //! them share, `stream` tells of it live, `tree` finds and kills processes, `table` knows every exec of this boot.
 
 mod channel;
+mod launch;
 mod memory;
 mod request;
 pub(super) mod routes;

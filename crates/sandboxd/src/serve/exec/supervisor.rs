@@ -1,23 +1,23 @@
-//! Starting a command below a supervisor.
+//! The supervisor of a command, and the command until its program takes over.
 //!
 //! ```text
 //!   sandboxd ── supervisor (child subreaper) ── command ── whatever it starts
 //! ```
 //!
-//! The supervisor is a fork of the daemon that never executes anything. As a child subreaper it inherits every orphan
-//! below it, so a process that forks twice or opens a session of its own is still its descendant: killing the tree is
-//! killing what is below the supervisor, and its end is the proof that nothing is left. It reports on a pipe and lives
-//! until its last descendant is gone.
+//! As a child subreaper the supervisor inherits every orphan below it, so a process that forks twice or opens a session
+//! of its own is still its descendant: killing the tree is killing what is below the supervisor, and its end is the proof
+//! that nothing is left. It reports on a pipe and lives until its last descendant is gone.
 //!
-//! Between fork and exec only async-signal-safe calls are made: another thread of the daemon may have held any lock.
+//! Both are processes of their own that share the daemon's memory, as `vfork` does, since copying page tables twice
+//! costs more than everything else here. So nothing in this file allocates, takes a lock, panics, or calls the C library,
+//! whose `errno` belongs to the daemon's thread: only raw system calls, on what [`Orders`] holds.
 
-use std::collections::BTreeMap;
-use std::ffi::{CStr, CString};
-use std::fs::File;
-use std::io::{self, Read};
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::os::unix::process::CommandExt;
-use std::process::{Command, Stdio};
+use std::ffi::{c_char, c_int, c_void};
+use std::os::fd::RawFd;
+use std::ptr;
+use std::sync::atomic::{AtomicI32, Ordering};
+
+use syscalls::{Errno, Sysno, syscall};
 
 /// A user and a group of the operating system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,43 +26,38 @@ pub(crate) struct Credentials {
     pub(crate) gid: u32,
 }
 
-/// What to run.
-pub(super) struct Launch<'a> {
-    pub(super) argv: &'a [String],
-    pub(super) env: &'a BTreeMap<String, String>,
-    pub(super) cwd: CString,
-    pub(super) stdin: Stdio,
-    pub(super) stdout: OwnedFd,
-    pub(super) stderr: OwnedFd,
+/// Everything that the two processes read, made before they exist. Strings end in NUL, lists in a null pointer.
+pub(super) struct Orders {
+    pub(super) reporter: RawFd,
+    pub(super) stdio: [RawFd; 3],
+    /// Paths to try, in this order.
+    pub(super) programs: *const *const c_char,
+    pub(super) argv: *const *const c_char,
+    /// Arguments for a shell that runs a script without an interpreter line: shell, script, arguments. The script's path
+    /// is filled in.
+    pub(super) script_argv: *mut *const c_char,
+    pub(super) envp: *const *const c_char,
+    pub(super) cwd: *const c_char,
     /// Whom the command runs as; `None` is the daemon's own user.
     pub(super) credentials: Option<Credentials>,
     /// Limit of open files to give back to the command, since the daemon raises its own.
     pub(super) open_files: libc::rlimit,
-}
-
-/// A command that was started.
-pub(super) struct Launched {
-    pub(super) supervisor: i32,
-    pub(super) pid: i32,
-    /// Where the supervisor writes its [`Report`]s; not blocking.
-    pub(super) reports: OwnedFd,
-}
-
-/// Why there is no command.
-pub(super) enum LaunchError {
-    /// The working directory cannot be entered.
-    Cwd(io::Error),
-    /// The program cannot be executed.
-    Program(io::Error),
+    /// Upper end of the stack on which the command's process runs until its program takes over.
+    pub(super) command_stack: *mut c_void,
+    /// The command's answer to the supervisor: why the directory, or the program, was refused.
+    pub(super) cwd_errno: AtomicI32,
+    pub(super) program_errno: AtomicI32,
 }
 
 /// What a supervisor says: a kind and a number, both 32 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Report {
-    /// The process id of the command.
+    /// The command's program has taken over: its process id.
     Started(i32),
     /// The working directory cannot be entered: the error number.
     CwdRefused(i32),
+    /// The program cannot be executed: the error number.
+    ProgramRefused(i32),
     /// The command ended: its wait status.
     Ended(i32),
     /// The last descendant is gone. Without this one, something killed the supervisor.
@@ -77,8 +72,9 @@ impl Report {
         let (kind, value) = match self {
             Self::Started(pid) => (1u32, pid),
             Self::CwdRefused(errno) => (2, errno),
-            Self::Ended(status) => (3, status),
-            Self::Finished => (4, 0),
+            Self::ProgramRefused(errno) => (3, errno),
+            Self::Ended(status) => (4, status),
+            Self::Finished => (5, 0),
         };
         let (kind, value) = (kind.to_ne_bytes(), value.to_ne_bytes());
         [kind[0], kind[1], kind[2], kind[3], value[0], value[1], value[2], value[3]]
@@ -90,155 +86,148 @@ impl Report {
         match u32::from_ne_bytes([k0, k1, k2, k3]) {
             1 => Some(Self::Started(value)),
             2 => Some(Self::CwdRefused(value)),
-            3 => Some(Self::Ended(value)),
-            4 => Some(Self::Finished),
+            3 => Some(Self::ProgramRefused(value)),
+            4 => Some(Self::Ended(value)),
+            5 => Some(Self::Finished),
             _ => None,
         }
     }
 }
 
-/// Starts the command. Returns once its program is executing, or is known not to.
-pub(super) fn launch(launch: Launch<'_>) -> Result<Launched, LaunchError> {
-    let Launch { argv, env, cwd, stdin, stdout, stderr, credentials, open_files } = launch;
-    let (reports, reporter) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
-        .map_err(|error| LaunchError::Program(error.into()))?;
-    rustix::io::ioctl_fionbio(&reports, true).map_err(|error| LaunchError::Program(error.into()))?;
-    let Some((program, arguments)) = argv.split_first() else {
-        return Err(LaunchError::Program(io::Error::from_raw_os_error(libc::ENOENT)));
-    };
-    let mut command = Command::new(program);
-    command.args(arguments).env_clear().envs(env).stdin(stdin).stdout(stdout).stderr(stderr);
-    let reporter_number = reporter.as_raw_fd();
-    // SAFETY: `split` makes only async-signal-safe calls and allocates nothing.
-    unsafe { command.pre_exec(move || split(reporter_number, &cwd, credentials, &open_files)) };
-    let spawned = command.spawn();
-    drop(reporter);
-    let mut reports = File::from(reports);
-    let mut first = [0u8; REPORT_BYTES];
-    let report = match reports.read_exact(&mut first) {
-        Ok(()) => Report::from_bytes(first),
-        Err(_) => None,
-    };
-    match (spawned, report) {
-        (Ok(child), Some(Report::Started(pid))) => {
-            Ok(Launched { supervisor: child.id().cast_signed(), pid, reports: reports.into() })
-        }
-        (Ok(_), _) => Err(LaunchError::Program(io::Error::other("the supervisor did not report"))),
-        (Err(_), Some(Report::CwdRefused(errno))) => Err(LaunchError::Cwd(io::Error::from_raw_os_error(errno))),
-        (Err(error), _) => Err(LaunchError::Program(error)),
-    }
-}
-
-/// Runs in the daemon's child: forks once more, becomes the supervisor in the parent and returns in the child, which is
-/// about to execute the program.
-fn split(reporter: RawFd, cwd: &CStr, credentials: Option<Credentials>, open_files: &libc::rlimit) -> io::Result<()> {
-    // SAFETY: plain system calls on values that outlive them; see the module's note on async-signal-safety.
+/// The supervisor's whole life. Every signal is blocked from its first moment.
+pub(super) extern "C" fn supervise(orders: *mut c_void) -> c_int {
+    // SAFETY: `launch` passes its orders and keeps them until the first report; see the module's rules.
     unsafe {
-        if libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0 {
-            return Err(io::Error::last_os_error());
-        }
-        let child = libc::fork();
-        if child < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        if child > 0 {
-            supervise(reporter, child);
-        }
-        become_command(cwd, credentials, open_files).inspect_err(|error| {
-            if let Refusal::Cwd(errno) = error {
-                report(reporter, Report::CwdRefused(*errno));
-            }
-        })?;
-        report(reporter, Report::Started(libc::getpid()));
-    }
-    Ok(())
-}
-
-enum Refusal {
-    Cwd(i32),
-    Other(io::Error),
-}
-
-impl From<Refusal> for io::Error {
-    fn from(refusal: Refusal) -> Self {
-        match refusal {
-            Refusal::Cwd(errno) => io::Error::from_raw_os_error(errno),
-            Refusal::Other(error) => error,
-        }
-    }
-}
-
-/// # Safety
-/// Only between fork and exec.
-unsafe fn become_command(
-    cwd: &CStr,
-    credentials: Option<Credentials>,
-    open_files: &libc::rlimit,
-) -> Result<(), Refusal> {
-    // SAFETY: as the caller promises; the sets and the limit are values of this frame.
-    unsafe {
-        libc::setsid();
-        // The raw call, since the C library refuses to touch the signals that it uses itself. All zeros is the default
-        // action with an empty mask.
-        let default = [0u64; 4];
-        for signal in 1..=64 {
-            libc::syscall(libc::SYS_rt_sigaction, signal, default.as_ptr(), std::ptr::null_mut::<u64>(), 8usize);
-        }
-        let mut none: libc::sigset_t = std::mem::zeroed();
-        libc::sigemptyset(&raw mut none);
-        libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
-        libc::setrlimit(libc::RLIMIT_NOFILE, open_files);
-        libc::umask(0o022);
-        if let Some(Credentials { uid, gid }) = credentials {
-            // The raw calls: the C library's versions signal every thread of the process, which a fork does not have.
-            let failed = libc::syscall(libc::SYS_setgroups, 0, std::ptr::null::<libc::gid_t>()) != 0
-                || libc::syscall(libc::SYS_setresgid, gid, gid, gid) != 0
-                || libc::syscall(libc::SYS_setresuid, uid, uid, uid) != 0;
-            if failed {
-                return Err(Refusal::Other(io::Error::last_os_error()));
-            }
-        }
-        if libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 {
-            return Err(Refusal::Other(io::Error::last_os_error()));
-        }
-        if libc::chdir(cwd.as_ptr()) != 0 {
-            return Err(Refusal::Cwd(*libc::__errno_location()));
-        }
-    }
-    Ok(())
-}
-
-/// The supervisor's whole life.
-///
-/// # Safety
-/// Only in a fork of the daemon that will execute nothing.
-unsafe fn supervise(reporter: RawFd, child: libc::pid_t) -> ! {
-    // SAFETY: as the caller promises; only async-signal-safe calls follow.
-    unsafe {
-        let mut all: libc::sigset_t = std::mem::zeroed();
-        libc::sigfillset(&raw mut all);
-        libc::sigprocmask(libc::SIG_SETMASK, &raw const all, std::ptr::null_mut());
-        libc::signal(libc::SIGCHLD, libc::SIG_DFL);
-        libc::prctl(libc::PR_SET_NAME, c"exec-supervisor".as_ptr(), 0, 0, 0);
-        // Nothing but the report pipe stays open: a pipe held here would never end for its reader.
-        if reporter != 0 {
-            libc::dup2(reporter, 0);
-        }
-        if libc::syscall(libc::SYS_close_range, 1u32, u32::MAX, 0u32) != 0 {
+        let orders = orders.cast::<Orders>();
+        let _ = syscall!(Sysno::prctl, libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
+        let _ = syscall!(Sysno::prctl, libc::PR_SET_NAME, c"exec-supervisor".as_ptr(), 0, 0, 0);
+        let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+        // Returns once the command's program has taken over, or its process has ended.
+        let command = libc::clone(command, (*orders).command_stack, flags, orders.cast());
+        let (cwd, program) =
+            ((*orders).cwd_errno.load(Ordering::Acquire), (*orders).program_errno.load(Ordering::Acquire));
+        let reporter = (*orders).reporter;
+        let first = match (command, cwd, program) {
+            (..0, _, _) => Report::ProgramRefused(libc::EAGAIN),
+            (_, 0, 0) => Report::Started(command),
+            (_, 0, errno) => Report::ProgramRefused(errno),
+            (_, errno, _) => Report::CwdRefused(errno),
+        };
+        report(reporter, first);
+        // The orders may be gone from here on. Nothing but the report pipe stays open: a pipe held here would never end
+        // for its reader.
+        let _ = syscall!(Sysno::dup3, reporter, 0, 0);
+        if syscall!(Sysno::close_range, 1, u32::MAX, 0).is_err() {
             for number in 1..65_536 {
-                libc::close(number);
+                let _ = syscall!(Sysno::close, number);
             }
         }
         loop {
-            let mut status = 0;
-            let pid = libc::waitpid(-1, &raw mut status, 0);
-            if pid == child {
-                report(0, Report::Ended(status));
-            } else if pid < 0 && *libc::__errno_location() != libc::EINTR {
-                report(0, Report::Finished);
-                libc::_exit(0);
+            let mut status: c_int = 0;
+            match syscall!(Sysno::wait4, -1, &raw mut status, 0, 0) {
+                Ok(pid) if pid as c_int == command => report(0, Report::Ended(status)),
+                Ok(_) | Err(Errno::EINTR) => {}
+                Err(_) => {
+                    report(0, Report::Finished);
+                    exit(0);
+                }
             }
         }
+    }
+}
+
+/// The command's process until its program takes over. The supervisor stands still meanwhile.
+extern "C" fn command(orders: *mut c_void) -> c_int {
+    // SAFETY: as for `supervise`.
+    unsafe {
+        let orders = orders.cast::<Orders>();
+        let _ = syscall!(Sysno::setsid);
+        // All zeros is the default action with an empty mask.
+        let default = [0u64; 4];
+        for signal in 1..=64 {
+            let _ = syscall!(Sysno::rt_sigaction, signal, default.as_ptr(), 0, 8);
+        }
+        let _ = syscall!(Sysno::prlimit64, 0, libc::RLIMIT_NOFILE, &raw const (*orders).open_files, 0);
+        let _ = syscall!(Sysno::umask, 0o022);
+        for (number, source) in (*orders).stdio.iter().enumerate() {
+            if let Err(error) = syscall!(Sysno::dup3, *source, number, 0) {
+                refuse(&(*orders).program_errno, error);
+            }
+        }
+        if let Err(error) = drop_privileges((*orders).credentials) {
+            refuse(&(*orders).program_errno, error);
+        }
+        if let Err(error) = syscall!(Sysno::chdir, (*orders).cwd) {
+            refuse(&(*orders).cwd_errno, error);
+        }
+        let none = 0u64;
+        let _ = syscall!(Sysno::rt_sigprocmask, libc::SIG_SETMASK, &raw const none, 0, 8);
+        let error = execute(orders);
+        refuse(&(*orders).program_errno, error)
+    }
+}
+
+/// # Safety
+/// Only in the command's process.
+unsafe fn drop_privileges(credentials: Option<Credentials>) -> Result<(), Errno> {
+    // SAFETY: numbers only.
+    unsafe {
+        if let Some(Credentials { uid, gid }) = credentials {
+            syscall!(Sysno::setgroups, 0, 0)?;
+            syscall!(Sysno::setresgid, gid, gid, gid)?;
+            syscall!(Sysno::setresuid, uid, uid, uid)?;
+        }
+        syscall!(Sysno::prctl, libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)?;
+    }
+    Ok(())
+}
+
+/// Tries every path as `execvp` does; returns why none took over.
+///
+/// # Safety
+/// Only in the command's process.
+unsafe fn execute(orders: *mut Orders) -> Errno {
+    // SAFETY: the lists are as `Orders` says.
+    unsafe {
+        let mut denied = false;
+        let mut program = (*orders).programs;
+        while !(*program).is_null() {
+            let error = attempt(*program, (*orders).argv, (*orders).envp);
+            match error {
+                Errno::EACCES => denied = true,
+                Errno::ENOENT | Errno::ENOTDIR | Errno::ESTALE | Errno::ENODEV | Errno::ETIMEDOUT => {}
+                Errno::ENOEXEC => {
+                    *(*orders).script_argv.add(1) = *program;
+                    return attempt(c"/bin/sh".as_ptr(), (*orders).script_argv, (*orders).envp);
+                }
+                _ => return error,
+            }
+            program = program.add(1);
+        }
+        if denied { Errno::EACCES } else { Errno::ENOENT }
+    }
+}
+
+/// # Safety
+/// As for [`execute`].
+unsafe fn attempt(program: *const c_char, argv: *const *const c_char, envp: *const *const c_char) -> Errno {
+    // SAFETY: the caller passes strings and lists as `execve` takes them.
+    match unsafe { syscall!(Sysno::execve, program, argv, envp) } {
+        Ok(_) => Errno::ENOENT,
+        Err(error) => error,
+    }
+}
+
+/// Leaves the reason for the supervisor, and ends the command's process.
+fn refuse(place: &AtomicI32, error: Errno) -> ! {
+    place.store(error.into_raw(), Ordering::Release);
+    exit(127)
+}
+
+fn exit(code: c_int) -> ! {
+    loop {
+        // SAFETY: ends this process, which shares no thread group with the daemon.
+        let _ = unsafe { syscall!(Sysno::exit_group, code) };
     }
 }
 
@@ -246,8 +235,11 @@ unsafe fn supervise(reporter: RawFd, child: libc::pid_t) -> ! {
 fn report(reporter: RawFd, report: Report) {
     let bytes = report.to_bytes();
     // SAFETY: the buffer is a local array of that length.
-    unsafe { libc::write(reporter, bytes.as_ptr().cast(), bytes.len()) };
+    let _ = unsafe { syscall!(Sysno::write, reporter, bytes.as_ptr(), bytes.len()) };
 }
+
+/// The end of a list.
+pub(super) const NONE: *const c_char = ptr::null();
 
 #[cfg(test)]
 mod tests {
@@ -255,7 +247,9 @@ mod tests {
 
     #[test]
     fn reports_survive_the_pipe() {
-        for report in [Report::Started(7), Report::CwdRefused(2), Report::Ended(-1), Report::Finished] {
+        for report in
+            [Report::Started(7), Report::CwdRefused(2), Report::ProgramRefused(13), Report::Ended(-1), Report::Finished]
+        {
             assert_eq!(Report::from_bytes(report.to_bytes()), Some(report));
         }
         assert_eq!(Report::from_bytes([9; REPORT_BYTES]), None);

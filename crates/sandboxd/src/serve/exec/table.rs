@@ -2,21 +2,21 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
-use std::process::Stdio;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use rustix::fs::{Mode, OFlags};
 use rustix::pipe::{PipeFlags, pipe_with};
 use sandbox_api::{ControlErrorCode, EndedBy, ExecExit, ExecRequest};
 use tokio::io::AsyncWriteExt;
 use tokio::net::unix::pipe;
 use tokio::time::Instant;
 
+use super::launch::{Launch, LaunchError, Launched, launch};
 use super::memory::OutOfMemory;
 use super::request::{Plan, plan};
 use super::run::{Pipes, Run};
 use super::state::Exec;
-use super::supervisor::{Launch, LaunchError, Launched, launch};
 use super::tree::{self, Supervisors};
 use crate::http::Problem;
 use crate::serve::Settings;
@@ -144,15 +144,15 @@ impl Table {
     fn launch(&self, exec: &Arc<Exec>, plan: Plan) -> Result<Run, Refused> {
         let out_of_memory = OutOfMemory::watch();
         let (stdin, writer) = match plan.stdin.as_ref() {
-            None => (Stdio::null(), None),
+            None => (nothing().map_err(system)?, None),
             Some(_) => {
                 let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).map_err(system)?;
-                (Stdio::from(reader), Some(writer))
+                (reader, Some(writer))
             }
         };
         let (stdout, stdout_writer) = pipe_with(PipeFlags::CLOEXEC).map_err(system)?;
         let (stderr, stderr_writer) = pipe_with(PipeFlags::CLOEXEC).map_err(system)?;
-        let Launched { supervisor, pid, reports } = launch(Launch {
+        let Launched { supervisor, pid, reports, stacks } = launch(Launch {
             argv: &plan.argv,
             env: &plan.env,
             cwd: plan.cwd.clone(),
@@ -163,7 +163,7 @@ impl Table {
             open_files: self.settings.open_files,
         })
         .map_err(|error| refused(error, &plan))?;
-        self.supervisors.add(supervisor);
+        self.supervisors.add(supervisor, stacks);
         exec.state().pid = Some(pid);
         let pipes = (|| {
             Ok::<_, std::io::Error>(Pipes {
@@ -200,6 +200,11 @@ impl Table {
             self.supervisors.reap();
         }
     }
+}
+
+/// A standard input that is at its end from the start.
+fn nothing() -> rustix::io::Result<OwnedFd> {
+    rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
 }
 
 fn receiver(descriptor: OwnedFd) -> std::io::Result<pipe::Receiver> {

@@ -4,6 +4,8 @@ use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::sync::Mutex;
 
+use super::launch::Stacks;
+
 /// Rounds in which a tree that grows while it is being stopped is looked at again.
 const STOP_ROUNDS: usize = 64;
 
@@ -107,22 +109,23 @@ fn kill(find: impl Fn() -> Vec<i32>) -> bool {
 /// The daemon's own children: live supervisors, and orphans whose supervisor was killed.
 #[derive(Default)]
 pub(crate) struct Supervisors {
-    live: Mutex<HashSet<i32>>,
+    /// Each with the stacks that it stands on.
+    live: Mutex<HashMap<i32, Stacks>>,
 }
 
 impl Supervisors {
-    fn live(&self) -> std::sync::MutexGuard<'_, HashSet<i32>> {
+    fn live(&self) -> std::sync::MutexGuard<'_, HashMap<i32, Stacks>> {
         // The set is valid at every moment, so a panic elsewhere does not spoil it.
         self.live.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    pub(super) fn add(&self, pid: i32) {
-        self.live().insert(pid);
+    pub(super) fn add(&self, pid: i32, stacks: Stacks) {
+        self.live().insert(pid, stacks);
     }
 
     /// All live supervisors.
     pub(crate) fn all(&self) -> Vec<i32> {
-        self.live().iter().copied().collect()
+        self.live().keys().copied().collect()
     }
 
     /// Reaps every ended child of the daemon. Orphans come to the daemon since it is process 1 or a child subreaper.
@@ -146,7 +149,7 @@ impl Supervisors {
             let processes = snapshot();
             let live = self.live();
             let orphans: Vec<&Process> =
-                processes.iter().filter(|process| process.parent == own && !live.contains(&process.pid)).collect();
+                processes.iter().filter(|process| process.parent == own && !live.contains_key(&process.pid)).collect();
             let roots: Vec<i32> = orphans.iter().map(|process| process.pid).collect();
             let mut found = below(&processes, &roots);
             found.extend(orphans.iter().filter(|process| !process.zombie).map(|process| process.pid));

@@ -194,6 +194,7 @@ impl Run {
 
     fn begin_ending(&mut self, reason: EndedBy, signal: i32, now: Instant) {
         let next_round = if signal == libc::SIGKILL { now } else { now + TERM_GRACE };
+        tree::send(self.supervisor, libc::SIGCONT);
         if signal != libc::SIGKILL {
             tree::signal_all(self.supervisor, signal);
         }
@@ -211,6 +212,8 @@ impl Run {
             self.supervisors.kill_orphans();
         } else {
             tree::kill_all(self.supervisor);
+            // A command may have stopped it.
+            tree::send(self.supervisor, libc::SIGCONT);
             if now >= ending.since + SUPERVISOR_PATIENCE {
                 tree::send(self.supervisor, libc::SIGKILL);
             }
@@ -235,7 +238,7 @@ impl Run {
         let supervisor_gone = self.reports.0.is_none();
         if let Some(ending) = &self.ending {
             if supervisor_gone {
-                return self.finished || !self.supervisors.kill_orphans();
+                return self.finished || self.no_orphans_left();
             }
             if Instant::now() >= ending.since + KILL_PATIENCE {
                 tracing::error!(id = self.exec.id(), "a process survives SIGKILL");
@@ -248,9 +251,14 @@ impl Run {
             let now = Instant::now();
             let reason = EndedBy::Unknown;
             self.ending = Some(Ending { reason, since: now, next_round: now });
-            return !self.supervisors.kill_orphans();
+            return self.no_orphans_left();
         }
         self.status.is_some()
+    }
+
+    /// Whether what a killed supervisor left behind has come to the daemon and is gone.
+    fn no_orphans_left(&self) -> bool {
+        !self.supervisors.has(self.supervisor) && !self.supervisors.kill_orphans()
     }
 
     fn take_output(&mut self, is_stdout: bool) {
@@ -326,8 +334,9 @@ impl Run {
         let mut asked = false;
         loop {
             if self.reports.0.is_none() {
-                if !self.finished {
-                    self.supervisors.kill_orphans();
+                let deadline = Instant::now() + KILL_PATIENCE;
+                while !self.finished && !self.no_orphans_left() && Instant::now() < deadline {
+                    tokio::time::sleep(KILL_PAUSE).await;
                 }
                 return;
             }

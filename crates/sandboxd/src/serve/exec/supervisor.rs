@@ -52,8 +52,11 @@ pub(super) struct Orders {
 /// What a supervisor says: a kind and a number, both 32 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Report {
-    /// The command's program has taken over: its process id.
-    Started(i32),
+    /// The command's process is about to become its program: its process id. Said by that process, since the program may
+    /// kill the supervisor before it gets to say anything.
+    Entering(i32),
+    /// The program has taken over.
+    Started,
     /// The working directory cannot be entered: the error number.
     CwdRefused(i32),
     /// The program cannot be executed: the error number.
@@ -70,7 +73,8 @@ pub(super) const REPORT_BYTES: usize = 8;
 impl Report {
     fn to_bytes(self) -> [u8; REPORT_BYTES] {
         let (kind, value) = match self {
-            Self::Started(pid) => (1u32, pid),
+            Self::Entering(pid) => (1u32, pid),
+            Self::Started => (6, 0),
             Self::CwdRefused(errno) => (2, errno),
             Self::ProgramRefused(errno) => (3, errno),
             Self::Ended(status) => (4, status),
@@ -84,11 +88,12 @@ impl Report {
         let [k0, k1, k2, k3, v0, v1, v2, v3] = bytes;
         let value = i32::from_ne_bytes([v0, v1, v2, v3]);
         match u32::from_ne_bytes([k0, k1, k2, k3]) {
-            1 => Some(Self::Started(value)),
+            1 => Some(Self::Entering(value)),
             2 => Some(Self::CwdRefused(value)),
             3 => Some(Self::ProgramRefused(value)),
             4 => Some(Self::Ended(value)),
             5 => Some(Self::Finished),
+            6 => Some(Self::Started),
             _ => None,
         }
     }
@@ -109,7 +114,7 @@ pub(super) extern "C" fn supervise(orders: *mut c_void) -> c_int {
         let reporter = (*orders).reporter;
         let first = match (command, cwd, program) {
             (..0, _, _) => Report::ProgramRefused(libc::EAGAIN),
-            (_, 0, 0) => Report::Started(command),
+            (_, 0, 0) => Report::Started,
             (_, 0, errno) => Report::ProgramRefused(errno),
             (_, errno, _) => Report::CwdRefused(errno),
         };
@@ -124,7 +129,7 @@ pub(super) extern "C" fn supervise(orders: *mut c_void) -> c_int {
         }
         loop {
             let mut status: c_int = 0;
-            match syscall!(Sysno::wait4, -1, &raw mut status, 0, 0) {
+            match syscall!(Sysno::wait4, -1isize, &raw mut status, 0, 0) {
                 Ok(pid) if pid as c_int == command => report(0, Report::Ended(status)),
                 Ok(_) | Err(Errno::EINTR) => {}
                 Err(_) => {
@@ -162,6 +167,8 @@ extern "C" fn command(orders: *mut c_void) -> c_int {
         }
         let none = 0u64;
         let _ = syscall!(Sysno::rt_sigprocmask, libc::SIG_SETMASK, &raw const none, 0, 8);
+        let pid = syscall!(Sysno::getpid).unwrap_or_default();
+        report((*orders).reporter, Report::Entering(pid as c_int));
         let error = execute(orders);
         refuse(&(*orders).program_errno, error)
     }
@@ -247,9 +254,14 @@ mod tests {
 
     #[test]
     fn reports_survive_the_pipe() {
-        for report in
-            [Report::Started(7), Report::CwdRefused(2), Report::ProgramRefused(13), Report::Ended(-1), Report::Finished]
-        {
+        for report in [
+            Report::Entering(7),
+            Report::Started,
+            Report::CwdRefused(2),
+            Report::ProgramRefused(13),
+            Report::Ended(-1),
+            Report::Finished,
+        ] {
             assert_eq!(Report::from_bytes(report.to_bytes()), Some(report));
         }
         assert_eq!(Report::from_bytes([9; REPORT_BYTES]), None);

@@ -110,16 +110,16 @@ fn kill(find: impl Fn() -> Vec<i32>) -> bool {
 #[derive(Default)]
 pub(crate) struct Supervisors {
     /// Each with the stacks that it stands on.
-    live: Mutex<HashMap<i32, Stacks>>,
+    live: Mutex<HashMap<i32, Option<Stacks>>>,
 }
 
 impl Supervisors {
-    fn live(&self) -> std::sync::MutexGuard<'_, HashMap<i32, Stacks>> {
+    fn live(&self) -> std::sync::MutexGuard<'_, HashMap<i32, Option<Stacks>>> {
         // The set is valid at every moment, so a panic elsewhere does not spoil it.
         self.live.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    pub(super) fn add(&self, pid: i32, stacks: Stacks) {
+    pub(super) fn add(&self, pid: i32, stacks: Option<Stacks>) {
         self.live().insert(pid, stacks);
     }
 
@@ -139,6 +139,11 @@ impl Supervisors {
             }
             self.live().remove(&pid);
         }
+    }
+
+    /// Whether that supervisor's process still exists. Its pipe closes a moment before its children come to the daemon.
+    pub(super) fn has(&self, pid: i32) -> bool {
+        self.live().contains_key(&pid)
     }
 
     /// Kills every process that came to the daemon because its supervisor is gone, and everything below those. What

@@ -46,6 +46,12 @@ pub const START_DEADLINE: Duration = Duration::from_secs(30);
 /// Until the tenant's object has taken a change of state.
 const REPORT_DEADLINE: Duration = Duration::from_secs(5);
 
+/// Until a host answers that it ended a sandbox: many files take a while.
+const DESTROY_DEADLINE: Duration = Duration::from_secs(40);
+
+/// The same for one that never ran, while its creator waits for the refusal.
+const CLEANUP_DEADLINE: Duration = Duration::from_secs(5);
+
 /// Until a running sandbox tells its metrics.
 const METRICS_DEADLINE: Duration = Duration::from_secs(3);
 
@@ -102,7 +108,7 @@ impl DurableObject for SandboxActor {
             "/describe" => answer(describe(&self.inner).await),
             "/destroy" => {
                 let result = match read(&mut request).await {
-                    Ok(force) => destroy(&self.inner, force).await,
+                    Ok(force) => destroy(&self.inner, force, DESTROY_DEADLINE).await,
                     Err(error) => Err(error),
                 };
                 answer(result)
@@ -204,14 +210,27 @@ impl Inner {
 
 async fn create_and_start(inner: &Rc<Inner>, tenant: String, create: Create) -> Result<Record> {
     refuse_while_destroyed(inner)?;
-    match inner.load()? {
-        Some(stored) => stored.record.accepts(&create.settings)?,
+    let is_new = match inner.load()? {
+        Some(stored) => {
+            stored.record.accepts(&create.settings)?;
+            false
+        }
         None => {
             let record = Record::created(create.sandbox_id, create.settings, create.created_at);
             inner.save(&Stored { tenant, record })?;
+            true
         }
+    };
+    match ensure_running(inner).await {
+        // What never ran is not kept, unless the host may hold something of it: then it stays listed, to be tried again
+        // or destroyed.
+        Err(error) if is_new => {
+            let force = error.code == ErrorCode::NotConfigured;
+            drop(destroy(inner, force, CLEANUP_DEADLINE).await);
+            Err(error)
+        }
+        result => result,
     }
-    ensure_running(inner).await
 }
 
 /// The record of the running sandbox. What is stored as running is believed until a request shows otherwise.
@@ -221,27 +240,31 @@ async fn ensure_running(inner: &Rc<Inner>) -> Result<Record> {
     if stored.record.state == State::Running {
         return Ok(stored.record);
     }
-    let shared = {
-        let mut slot = inner.start.borrow_mut();
-        match slot.as_ref() {
-            Some(running) => running.clone(),
-            None => {
-                let owner = inner.clone();
-                let work = async move {
-                    let result = start(&owner).await;
-                    owner.start.borrow_mut().take();
-                    result
-                };
-                let shared = work.boxed_local().shared();
-                *slot = Some(shared.clone());
-                shared
-            }
-        }
+    join(inner, |inner| &inner.start, |inner| async move { start(&inner).await }.boxed_local()).await
+}
+
+/// Joins the work in a slot, or begins it there. It goes on for the others although whoever asked leaves.
+fn join<T: Clone + 'static>(
+    inner: &Rc<Inner>,
+    slot: fn(&Inner) -> &RefCell<Option<SharedWork<T>>>,
+    begin: impl FnOnce(Rc<Inner>) -> LocalBoxFuture<'static, Result<T>>,
+) -> SharedWork<T> {
+    let running = slot(inner).borrow().clone();
+    if let Some(running) = running {
+        return running;
+    }
+    let owner = inner.clone();
+    let work = begin(inner.clone());
+    let work = async move {
+        let result = work.await;
+        slot(&owner).borrow_mut().take();
+        result
     };
-    // Whoever asked may leave: the start goes on for the others.
+    let shared = work.boxed_local().shared();
+    slot(inner).borrow_mut().replace(shared.clone());
     let background = shared.clone();
     inner.platform.background(async move { drop(background.await) }.boxed_local());
-    shared.await
+    shared
 }
 
 fn refuse_while_destroyed(inner: &Inner) -> Result<()> {
@@ -332,30 +355,12 @@ fn is_gone(code: ControlErrorCode) -> bool {
     matches!(code, ControlErrorCode::NotRunning | ControlErrorCode::StaleGeneration)
 }
 
-async fn destroy(inner: &Rc<Inner>, force: bool) -> Result<Destroyed> {
-    let shared = {
-        let mut slot = inner.destruction.borrow_mut();
-        match slot.as_ref() {
-            Some(running) => running.clone(),
-            None => {
-                let owner = inner.clone();
-                let work = async move {
-                    let result = end(&owner, force).await;
-                    owner.destruction.borrow_mut().take();
-                    result
-                };
-                let shared = work.boxed_local().shared();
-                *slot = Some(shared.clone());
-                shared
-            }
-        }
-    };
-    let background = shared.clone();
-    inner.platform.background(async move { drop(background.await) }.boxed_local());
-    shared.await
+async fn destroy(inner: &Rc<Inner>, force: bool, patience: Duration) -> Result<Destroyed> {
+    join(inner, |inner| &inner.destruction, |inner| async move { end(&inner, force, patience).await }.boxed_local())
+        .await
 }
 
-async fn end(inner: &Rc<Inner>, force: bool) -> Result<Destroyed> {
+async fn end(inner: &Rc<Inner>, force: bool, patience: Duration) -> Result<Destroyed> {
     let now = inner.platform.now_millis();
     let Some(stored) = inner.load()? else {
         return Ok(Destroyed { destroyed_at: now, released: ResourcesReleased::default() });
@@ -366,7 +371,7 @@ async fn end(inner: &Rc<Inner>, force: bool) -> Result<Destroyed> {
         drop(starting.await);
     }
     let ended = match inner.host(&stored) {
-        Ok(host) => host.destroy().await,
+        Ok(host) => host.destroy(patience).await,
         Err(error) => Err(error),
     };
     let released = match ended {

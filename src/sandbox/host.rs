@@ -17,9 +17,6 @@ use crate::workers::fetch::{self, Destination, FetchError, Outgoing};
 /// Until a host answers that it started a sandbox.
 pub const START_DEADLINE: Duration = Duration::from_secs(25);
 
-/// Until a host answers that it ended one.
-const DESTROY_DEADLINE: Duration = Duration::from_secs(40);
-
 /// Until a host answers a question.
 const QUESTION_DEADLINE: Duration = Duration::from_secs(3);
 
@@ -80,9 +77,9 @@ impl Host {
         }
     }
 
-    /// Ends the sandbox and removes its files.
-    pub async fn destroy(&self) -> Result<ResourcesReleased> {
-        let sent = self.send("DELETE", "", Vec::new(), None, DESTROY_DEADLINE).await;
+    /// Ends the sandbox and removes its files, within `deadline`.
+    pub async fn destroy(&self, deadline: Duration) -> Result<ResourcesReleased> {
+        let sent = self.send("DELETE", "", Vec::new(), None, deadline).await;
         self.read(sent, "end the sandbox").await
     }
 

@@ -29,6 +29,9 @@ const OBJECT_ALLOWANCE: Duration = Duration::from_secs(5);
 /// Until a destruction is over.
 const DESTROY_DEADLINE: Duration = Duration::from_secs(50);
 
+/// Until a sandbox is created and runs, or what was begun of it is removed again.
+const CREATE_DEADLINE: Duration = Duration::from_secs(45);
+
 /// Everything behind a request.
 pub struct WorkersBackend {
     env: Env,
@@ -157,9 +160,13 @@ impl SandboxObjects {
 
 impl Sandboxes for SandboxObjects {
     fn create<'a>(&'a self, create: &'a Create) -> LocalBoxFuture<'a, Result<Record>> {
-        let deadline = START_DEADLINE + OBJECT_ALLOWANCE;
-        async move { self.ask(&create.sandbox_id, &format!("/create?tenant={}", self.tenant), create, deadline).await }
-            .boxed_local()
+        let deadline = CREATE_DEADLINE;
+        let path = format!("/create?tenant={}", self.tenant);
+        async move {
+            let created = self.ask(&create.sandbox_id, &path, create, deadline).await;
+            created.map_err(|error| error.detail("sandboxId", create.sandbox_id.as_str()))
+        }
+        .boxed_local()
     }
 
     fn describe<'a>(&'a self, id: &'a SandboxId) -> LocalBoxFuture<'a, Result<Described>> {

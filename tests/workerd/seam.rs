@@ -200,15 +200,11 @@ async fn a_start_that_fails_says_why_and_can_be_tried_again() {
     stack.proxy.inject(&sandbox.id, Operation::Start, Fault::Answers(503, body));
     let create = || sandbox.client.call("createSandbox", &json!({"id": sandbox.id}));
     let answer = within("a refusal", LIMIT, create()).await;
-    if answer.status == 200 {
-        // Made without being started: then the first command meets the fault.
-        let refused = within("a refusal", LIMIT, sandbox.call("exec", json!({"command": "true"}))).await;
-        refused.problem(503, "sandbox_unavailable");
-    } else {
-        let problem = answer.problem(503, "sandbox_unavailable");
-        assert!(problem.retryable && problem.headers.contains_key("retry-after"), "{problem:?}");
-        assert!(problem.detail.contains("no more sandboxes"), "{}", problem.detail);
-    }
+    let problem = answer.problem(503, "sandbox_unavailable");
+    assert!(problem.retryable && problem.headers.contains_key("retry-after"), "{problem:?}");
+    assert!(problem.detail.contains("no more sandboxes"), "{}", problem.detail);
+    let gone = within("an answer", LIMIT, sandbox.call("getSandbox", json!({}))).await;
+    gone.problem(404, "not_found");
     stack.proxy.heal(&sandbox.id);
     create().await.ok();
     assert_eq!(sandbox.sh("echo started").await, "started\n");

@@ -238,9 +238,9 @@ impl From<ControlError> for Error {
             ControlErrorCode::TooManyExecs => ErrorCode::QuotaExceeded,
             ControlErrorCode::NotRunning | ControlErrorCode::Unavailable => ErrorCode::SandboxUnavailable,
             ControlErrorCode::NoSpace => ErrorCode::NoSpace,
-            ControlErrorCode::Unknown => {
+            ControlErrorCode::NoAnswer | ControlErrorCode::Unknown => {
                 let message =
-                    "the sandbox answered what this Worker does not understand; what was asked may have been done";
+                    "the sandbox gave no answer that tells what became of the request; it may have been carried out";
                 return Self::new(ErrorCode::OutcomeUnknown, message).because(control.message);
             }
             ControlErrorCode::Unauthenticated | ControlErrorCode::Internal => {

@@ -11,6 +11,7 @@
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::time::Duration;
 
 use futures_channel::{mpsc, oneshot};
 use futures_util::future::LocalBoxFuture;
@@ -35,6 +36,12 @@ const DOOR: &str = "rest";
 /// Largest JSON body. Larger contents go over the raw routes.
 const LARGEST_BODY: usize = 4 * 1024 * 1024;
 
+/// A refused body is read up to here and thrown away: a client that is still sending would not see the answer.
+const LARGEST_DRAINED: usize = 16 * 1024 * 1024;
+
+/// Until a JSON body has arrived, or a refused one is thrown away.
+const BODY_DEADLINE: Duration = Duration::from_secs(30);
+
 /// Events on their way to a reader: a slow one slows the command.
 const EVENTS_IN_FLIGHT: usize = 16;
 
@@ -58,9 +65,12 @@ pub async fn serve(request: Request, env: Env, context: Rc<Context>) -> worker::
         return preflight();
     }
     let door = Door { backend: Rc::new(WorkersBackend::new(env, context.clone())), context, request_id };
-    match door.answer(request).await {
+    match door.answer(&request).await {
         Ok(response) => door.finish(response),
-        Err(error) => door.finish(door.problem(&error)?),
+        Err(error) => {
+            door.drain(&request).await;
+            door.finish(door.problem(&error)?)
+        }
     }
 }
 
@@ -93,15 +103,15 @@ struct Door {
 }
 
 impl Door {
-    async fn answer(&self, request: Request) -> Result<Response> {
+    async fn answer(&self, request: &Request) -> Result<Response> {
         let shared = SHARED.with(Clone::clone)?;
         let path = request.path();
         // The method as it was sent: the bindings take a method that they do not know for GET.
         let Matched { target, parameters } = shared.routes.find(&request.inner().method(), &path)?;
         let head =
-            CallHead { id: self.request_id.clone(), door: DOOR, authorization: header(&request, "authorization") };
+            CallHead { id: self.request_id.clone(), door: DOOR, authorization: header(request, "authorization") };
         match target {
-            Target::Index => self.index(&request),
+            Target::Index => self.index(request),
             Target::Health => self.health(),
             Target::OpenApiJson => text("application/json", include_str!("../../openapi/openapi.json")),
             Target::OpenApiYaml => text("application/yaml", include_str!("../../openapi/openapi.yaml")),
@@ -112,16 +122,16 @@ impl Door {
                 // Who calls is decided before a stranger's body is read.
                 shared.registry.authenticate(&*self.backend, &head)?;
                 let tool = parameters.get("tool").and_then(|name| routes::percent_decode(name)).unwrap_or_default();
-                let arguments = json_body(&request).await.map(|body| body.unwrap_or_else(|| json!({})));
-                self.call(shared, &request, ToolCall { head, tool, arguments }).await
+                let arguments = self.json_body(request).await.map(|body| body.unwrap_or_else(|| json!({})));
+                self.call(shared, request, ToolCall { head, tool, arguments }).await
             }
             Target::Resource(tool) => {
                 shared.registry.authenticate(&*self.backend, &head)?;
-                let arguments = resource_arguments(&shared.registry, tool, &request, &parameters).await;
-                self.call(shared, &request, ToolCall { head, tool: tool.to_owned(), arguments }).await
+                let arguments = self.resource_arguments(&shared.registry, tool, request, &parameters).await;
+                self.call(shared, request, ToolCall { head, tool: tool.to_owned(), arguments }).await
             }
             Target::Raw(tool) => {
-                let call = RawCall { head, tool: tool.to_owned(), request: raw_request(&request, parameters)? };
+                let call = RawCall { head, tool: tool.to_owned(), request: raw_request(request, parameters)? };
                 self.call_raw(shared, call).await
             }
         }
@@ -217,6 +227,50 @@ impl Door {
             .and_then(|builder| builder.with_header("cache-control", "no-cache, no-transform"))
             .map_err(Error::internal)?;
         builder.from_stream(bytes.boxed_local()).map_err(Error::internal)
+    }
+
+    async fn resource_arguments(
+        &self,
+        registry: &Registry,
+        tool: &str,
+        request: &Request,
+        path: &BTreeMap<String, String>,
+    ) -> Result<Value> {
+        let entry = registry.get(tool).ok_or_else(|| Error::internal(format!("route of an unknown tool {tool}")))?;
+        let url = request.url().map_err(Error::internal)?;
+        let query: Vec<(String, String)> =
+            url.query_pairs().map(|(name, value)| (name.into_owned(), value.into_owned())).collect();
+        let takes_body = matches!(request.method(), worker::Method::Post | worker::Method::Put);
+        let body = if takes_body { self.json_body(request).await? } else { None };
+        routes::arguments(&entry.description().input_schema, body, query.into_iter(), path)
+    }
+
+    /// The body as JSON; `None` when it is empty. Kept up to its limit and no further.
+    async fn json_body(&self, request: &Request) -> Result<Option<Value>> {
+        let platform = self.backend.platform();
+        let bytes = match platform::within(&*platform, BODY_DEADLINE, read_body(request, LARGEST_BODY)).await {
+            Ok(bytes) => bytes?,
+            Err(_) => {
+                let message = format!("the body did not arrive within {} seconds", BODY_DEADLINE.as_secs());
+                return Err(Error::new(ErrorCode::MalformedRequest, message));
+            }
+        };
+        if bytes.is_empty() {
+            return Ok(None);
+        }
+        serde_json::from_slice(&bytes)
+            .map(Some)
+            .map_err(|error| Error::new(ErrorCode::MalformedRequest, format!("the body is not JSON: {error}")))
+    }
+
+    /// Throws away what is left of a refused body.
+    async fn drain(&self, request: &Request) {
+        let untouched = request.inner().body().is_some_and(|body| !body.locked()) && !request.inner().body_used();
+        if untouched && declared_length(request).is_none_or(|length| length <= LARGEST_DRAINED) {
+            let platform = self.backend.platform();
+            // The answer is the same whether the rest arrives or not.
+            let _ = platform::within(&*platform, BODY_DEADLINE, read_body(request, 0)).await;
+        }
     }
 
     fn problem(&self, error: &Error) -> worker::Result<Response> {
@@ -316,49 +370,37 @@ fn text(kind: &str, body: &'static str) -> Result<Response> {
     Ok(builder.fixed(body.as_bytes().to_vec()))
 }
 
-async fn resource_arguments(
-    registry: &Registry,
-    tool: &str,
-    request: &Request,
-    path: &BTreeMap<String, String>,
-) -> Result<Value> {
-    let entry = registry.get(tool).ok_or_else(|| Error::internal(format!("route of an unknown tool {tool}")))?;
-    let url = request.url().map_err(Error::internal)?;
-    let query: Vec<(String, String)> =
-        url.query_pairs().map(|(name, value)| (name.into_owned(), value.into_owned())).collect();
-    let takes_body = matches!(request.method(), worker::Method::Post | worker::Method::Put);
-    let body = if takes_body { json_body(request).await? } else { None };
-    routes::arguments(&entry.description().input_schema, body, query.into_iter(), path)
+fn declared_length(request: &Request) -> Option<usize> {
+    header(request, "content-length").and_then(|length| length.parse().ok())
 }
 
-/// The body as JSON; `None` when it is empty. Read up to its limit and no further.
-async fn json_body(request: &Request) -> Result<Option<Value>> {
+/// The whole body, at most `limit` bytes of it. What is larger is read on for a while and thrown away.
+async fn read_body(request: &Request, limit: usize) -> Result<Vec<u8>> {
     let too_large = || {
-        let message = format!("the body is larger than {LARGEST_BODY} bytes; raw file routes take more");
-        Error::new(ErrorCode::PayloadTooLarge, message).detail("limitBytes", LARGEST_BODY)
+        let message = format!("the body is larger than {limit} bytes; raw file routes take more");
+        Error::new(ErrorCode::PayloadTooLarge, message).detail("limitBytes", limit)
     };
-    let declared = header(request, "content-length").and_then(|length| length.parse::<usize>().ok());
-    if declared.is_some_and(|length| length > LARGEST_BODY) {
+    if declared_length(request).is_some_and(|length| length > LARGEST_DRAINED) {
         return Err(too_large());
     }
     let Some(stream) = request.inner().body() else {
-        return Ok(None);
+        return Ok(Vec::new());
     };
-    let mut bytes: Vec<u8> = Vec::with_capacity(declared.unwrap_or(0));
+    let mut bytes: Vec<u8> = Vec::new();
+    let mut read = 0;
     let mut chunks = worker::ByteStream::from(stream);
     while let Some(chunk) = chunks.next().await {
-        let malformed = |error| Error::new(ErrorCode::MalformedRequest, "the body ended early").because(error);
-        bytes.extend(chunk.map_err(malformed)?);
-        if bytes.len() > LARGEST_BODY {
-            return Err(too_large());
+        let early = |error| Error::new(ErrorCode::MalformedRequest, "the body ended early").because(error);
+        let chunk = chunk.map_err(early)?;
+        read += chunk.len();
+        if read > LARGEST_DRAINED {
+            break;
+        }
+        if read <= limit {
+            bytes.extend(chunk);
         }
     }
-    if bytes.is_empty() {
-        return Ok(None);
-    }
-    serde_json::from_slice(&bytes)
-        .map(Some)
-        .map_err(|error| Error::new(ErrorCode::MalformedRequest, format!("the body is not JSON: {error}")))
+    if read > limit { Err(too_large()) } else { Ok(bytes) }
 }
 
 fn raw_request(request: &Request, parameters: BTreeMap<String, String>) -> Result<RawRequest> {

@@ -17,13 +17,13 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{LocalBoxFuture, Shared};
-use sandbox_api::{API_VERSION, BOOT_ID_HEADER, ControlErrorCode, HostStart, Metrics, ResourcesReleased};
+use sandbox_api::{BOOT_ID_HEADER, ControlErrorCode, HostStart, Metrics, ResourcesReleased};
 use serde::de::DeserializeOwned;
 use wasm_bindgen::JsValue;
 use worker::{DurableObject, Env, Request, Response, SqlStorage, State as ObjectState, durable_object};
 
 use super::host::{self, Control, Host, SendError};
-use super::record::{Create, Described, Destroyed, Record};
+use super::record::{Create, Described, Destroyed, Record, version_accepted};
 use super::state::{Event, State};
 use crate::error::{Error, ErrorCode, Result};
 use crate::platform::Platform;
@@ -302,17 +302,6 @@ async fn start(inner: &Rc<Inner>) -> Result<Record> {
     result
 }
 
-/// A running image may be older than the Worker by one version of the control API.
-fn version_accepted(api_version: u32) -> Result<()> {
-    if api_version == API_VERSION || api_version + 1 == API_VERSION {
-        return Ok(());
-    }
-    let message = format!(
-        "the sandbox speaks version {api_version} of the control API and this Worker {API_VERSION}; deploy both from one release"
-    );
-    Err(Error::new(ErrorCode::VersionMismatch, message))
-}
-
 /// The boot that was thought to run is gone. Does nothing when another start has already replaced it.
 async fn lost(inner: &Rc<Inner>, boot_id: &str) -> Result<()> {
     let stored = inner.existing()?;
@@ -426,6 +415,9 @@ async fn control(inner: &Rc<Inner>, request: &Request, path: &str) -> Result<Res
                     return Err(host::refused(refusal));
                 }
             }
+            Err(SendError::Refused(refusal, _)) if refusal.code == ControlErrorCode::NoAnswer => {
+                return Err(no_answer(&method, &boot_id, &refusal.message));
+            }
             Err(SendError::Refused(refusal, size)) => {
                 let error = host::refused(refusal);
                 return Err(match size {
@@ -440,13 +432,13 @@ async fn control(inner: &Rc<Inner>, request: &Request, path: &str) -> Result<Res
 }
 
 /// A request that may or may not have been carried out; reading has no effect and may be asked for again.
-fn no_answer(method: &str, boot_id: &str, error: &fetch::FetchError) -> Error {
+fn no_answer(method: &str, boot_id: &str, cause: &dyn std::fmt::Display) -> Error {
     let reads = matches!(method, "GET" | "HEAD");
     let code = if reads { ErrorCode::SandboxUnavailable } else { ErrorCode::OutcomeUnknown };
     Error::new(code, "the sandbox did not answer")
         .detail("bootId", boot_id)
         .detail("reason", "sandbox_unresponsive")
-        .because(error)
+        .because(cause)
 }
 
 async fn body_text(request: &Request) -> Result<String> {

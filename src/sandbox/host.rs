@@ -161,7 +161,7 @@ fn by_status(status: u16, text: &str) -> ControlError {
         410 => ControlErrorCode::StaleGeneration,
         413 => ControlErrorCode::PayloadTooLarge,
         416 => ControlErrorCode::RangeNotSatisfiable,
-        502..=504 => ControlErrorCode::Unavailable,
+        502..=504 => ControlErrorCode::NoAnswer,
         _ => ControlErrorCode::Unknown,
     };
     let text: String = text.chars().take(500).collect();

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use sandbox_api::{Metrics, ResourcesReleased};
+use sandbox_api::{API_VERSION, Metrics, ResourcesReleased};
 use serde::{Deserialize, Serialize};
 
 use super::state::State;
@@ -72,6 +72,17 @@ impl Record {
     }
 }
 
+/// A running image may be older than the Worker by one version of the control API.
+pub fn version_accepted(api_version: u32) -> Result<(), Error> {
+    if api_version == API_VERSION || api_version.checked_add(1) == Some(API_VERSION) {
+        return Ok(());
+    }
+    let message = format!(
+        "the sandbox speaks version {api_version} of the control API and this Worker {API_VERSION}; deploy both from one release"
+    );
+    Err(Error::new(ErrorCode::VersionMismatch, message))
+}
+
 /// Body of a creation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -114,6 +125,14 @@ mod tests {
             r#"{"sandboxId":"my-box","state":"created","generation":0,"bootId":"b1","createdAt":1000,"settings":{"labels":{},"env":{}}}"#
         );
         assert_eq!(serde_json::from_str::<Record>(&stored).unwrap(), record);
+    }
+
+    #[test]
+    fn this_version_of_the_control_api_and_the_one_before_are_accepted() {
+        assert!(version_accepted(API_VERSION).is_ok() && version_accepted(API_VERSION - 1).is_ok());
+        for other in [API_VERSION + 1, u32::MAX] {
+            assert_eq!(version_accepted(other).unwrap_err().code, ErrorCode::VersionMismatch);
+        }
     }
 
     #[test]

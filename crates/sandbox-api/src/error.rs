@@ -33,7 +33,9 @@ pub enum ControlErrorCode {
     TooManyExecs,
     /// 400: the upload ended before its declared length; the old file is untouched.
     UploadAborted,
-    /// 503: the sandbox could not be started, or stopped answering.
+    /// 502: the sandbox stopped answering after it was sent the request, which may have been carried out.
+    NoAnswer,
+    /// 503: the sandbox could not be started, or has no room for the request. Nothing was carried out.
     Unavailable,
     /// 507: no space left on the sandbox's disk.
     NoSpace,

@@ -130,6 +130,6 @@ async fn control(State(sandboxes): State<Arc<Sandboxes>>, request: Request) -> R
             return not_running();
         }
         tracing::info!(name, %method, %error, "a sandbox stopped answering");
-        Problem::new(ControlErrorCode::Unavailable, "the sandbox stopped answering before its answer began")
+        Problem::new(ControlErrorCode::NoAnswer, "the sandbox stopped answering before its answer began")
     })
 }

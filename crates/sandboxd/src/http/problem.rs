@@ -41,6 +41,7 @@ impl Problem {
             ControlErrorCode::PayloadTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             ControlErrorCode::RangeNotSatisfiable => StatusCode::RANGE_NOT_SATISFIABLE,
             ControlErrorCode::TooManyExecs => StatusCode::TOO_MANY_REQUESTS,
+            ControlErrorCode::NoAnswer => StatusCode::BAD_GATEWAY,
             ControlErrorCode::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
             ControlErrorCode::NoSpace => StatusCode::INSUFFICIENT_STORAGE,
             ControlErrorCode::Internal | ControlErrorCode::Unknown => StatusCode::INTERNAL_SERVER_ERROR,

@@ -11,6 +11,7 @@ mod debian_std;
 mod native_target;
 mod node;
 mod node_modules;
+mod python;
 mod rustup;
 mod wasm_target;
 
@@ -20,6 +21,7 @@ pub(crate) use debian_std::clippy_driver;
 pub(crate) use native_target::{NativeTarget, StaticTarget};
 pub(crate) use node::Node;
 pub(crate) use node_modules::NodeModules;
+pub(crate) use python::Python;
 pub(crate) use wasm_target::{WasmCompiler, WasmTarget};
 
 use crate::terminal;

@@ -8,7 +8,9 @@ mod lint;
 
 use crate::build::Size;
 use crate::run::{self, Task};
-use crate::setup::{self, Bubblewrap, Bundler, NativeTarget, Node, NodeModules, Requirement, WasmTarget, find_program};
+use crate::setup::{
+    self, Bubblewrap, Bundler, NativeTarget, Node, NodeModules, Python, Requirement, WasmTarget, find_program,
+};
 use crate::{build, sandboxd, terminal, workspace};
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, ValueEnum};
@@ -117,6 +119,9 @@ fn ensure_tools(tiers: &[Tier]) -> Result<()> {
     if any(&[Tier::Workerd, Tier::Clients]) {
         needed.push(&NativeTarget);
     }
+    if any(&[Tier::Clients]) {
+        needed.push(&Python);
+    }
     setup::ensure(&needed)
 }
 
@@ -145,6 +150,10 @@ fn stack_tests(tier: Tier) -> Result<Command> {
         .env("CLOUDFLARE_OPS_NODE", node.context("node is not on the PATH")?)
         .env("CLOUDFLARE_OPS_SANDBOXD", binary)
         .env("WRANGLER_SEND_METRICS", "false");
+    if tier == Tier::Workerd {
+        // They wait for the stack most of the time, so that more of them than processors run at once.
+        command.env("RUST_TEST_THREADS", "8");
+    }
     Ok(command)
 }
 

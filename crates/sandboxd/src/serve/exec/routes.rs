@@ -163,7 +163,7 @@ pub(in crate::serve) async fn kill(
     // What it left in the background is part of the tree.
     if tokio::time::timeout(KILL_CONFIRMATION, exec.gone()).await.is_err() {
         let message = "the process tree was sent SIGKILL and is not seen to be gone";
-        return Err(Problem::new(ControlErrorCode::Unavailable, message));
+        return Err(Problem::new(ControlErrorCode::NoAnswer, message));
     }
     Ok(json(StatusCode::OK, &*exec.ended().await))
 }

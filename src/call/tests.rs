@@ -1,0 +1,194 @@
+//! The one path of a call, with doubles for the tenant's object and the sandboxes.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::{LocalBoxFuture, ready};
+use serde_json::{Value, json};
+
+use super::{Backend, CallHead, ToolCall, cap};
+use crate::error::{Error, ErrorCode, Result};
+use crate::events::NoEvents;
+use crate::identifier::SandboxId;
+use crate::platform::Platform;
+use crate::sandbox::record::{Create, Described, Destroyed, Record};
+use crate::services::{ControlRequest, ControlResponse, Sandboxes, Tenant};
+use crate::tenant::admission::{
+    AdmissionRequest, Admitted, Decision, ListRequest, Listing, Outcome, Settlement, decide,
+};
+use crate::tools;
+
+const KEY: &str = "0123456789abcdef-root";
+
+/// Keeps the books in memory.
+#[derive(Default)]
+struct Books {
+    intents: RefCell<Vec<AdmissionRequest>>,
+    settlements: RefCell<Vec<Settlement>>,
+    created: RefCell<Vec<Create>>,
+    logged: RefCell<Vec<Value>>,
+}
+
+#[derive(Clone, Default)]
+struct Double(Rc<Books>);
+
+impl Platform for Double {
+    fn now_millis(&self) -> i64 {
+        1_000
+    }
+
+    fn random(&self) -> [u8; 16] {
+        [7; 16]
+    }
+
+    fn sleep(&self, _: Duration) -> LocalBoxFuture<'static, ()> {
+        futures_util::future::pending().boxed_local()
+    }
+
+    fn background(&self, work: LocalBoxFuture<'static, ()>) {
+        work.now_or_never().unwrap();
+    }
+
+    fn log(&self, line: &Value) {
+        self.0.logged.borrow_mut().push(line.clone());
+    }
+}
+
+impl Tenant for Double {
+    fn admit(&self, request: AdmissionRequest) -> LocalBoxFuture<'_, Result<Admitted>> {
+        let decision = decide(&request, None, &[]);
+        self.0.intents.borrow_mut().push(request);
+        let answer = match decision {
+            Decision::Admit { .. } => Ok(Admitted::default()),
+            Decision::Refuse(error) => Err(error),
+        };
+        ready(answer).boxed_local()
+    }
+
+    fn settle(&self, settlement: Settlement) -> LocalBoxFuture<'_, Result<()>> {
+        self.0.settlements.borrow_mut().push(settlement);
+        ready(Ok(())).boxed_local()
+    }
+
+    fn list_sandboxes(&self, _: ListRequest) -> LocalBoxFuture<'_, Result<Listing>> {
+        ready(Ok(Listing::default())).boxed_local()
+    }
+}
+
+impl Sandboxes for Double {
+    fn create<'a>(&'a self, create: &'a Create) -> LocalBoxFuture<'a, Result<Record>> {
+        self.0.created.borrow_mut().push(create.clone());
+        let mut record = Record::created(create.sandbox_id.clone(), create.settings.clone(), create.created_at);
+        // A label that holds the caller's key would carry it out again.
+        record.settings.labels.insert("echo".into(), format!("<{KEY}>"));
+        ready(Ok(record)).boxed_local()
+    }
+
+    fn describe<'a>(&'a self, _: &'a SandboxId) -> LocalBoxFuture<'a, Result<Described>> {
+        ready(Err(Error::internal("cause with a secret path"))).boxed_local()
+    }
+
+    fn destroy<'a>(&'a self, _: &'a SandboxId, _: bool) -> LocalBoxFuture<'a, Result<Destroyed>> {
+        ready(Err(Error::internal("not needed"))).boxed_local()
+    }
+
+    fn control<'a>(&'a self, _: &'a SandboxId, _: ControlRequest) -> LocalBoxFuture<'a, Result<ControlResponse>> {
+        ready(Err(Error::internal("not needed"))).boxed_local()
+    }
+}
+
+impl Backend for Double {
+    fn platform(&self) -> Rc<dyn Platform> {
+        Rc::new(self.clone())
+    }
+
+    fn root_key(&self) -> Option<String> {
+        Some(KEY.to_owned())
+    }
+
+    fn secrets(&self) -> Vec<String> {
+        vec![KEY.to_owned()]
+    }
+
+    fn tenant(&self, _: &str) -> Rc<dyn Tenant> {
+        Rc::new(self.clone())
+    }
+
+    fn sandboxes(&self, _: &str) -> Rc<dyn Sandboxes> {
+        Rc::new(self.clone())
+    }
+}
+
+fn call(double: &Double, key: &str, tool: &str, arguments: Result<Value>) -> Result<Value> {
+    let head = CallHead { id: "call-1".into(), door: "test", authorization: Some(format!("Bearer {key}")) };
+    let call = ToolCall { head, tool: tool.into(), arguments };
+    tools::registry().call(double, call, Rc::new(NoEvents)).now_or_never().expect("the doubles never wait")
+}
+
+fn code(result: &Result<Value>) -> Option<ErrorCode> {
+    result.as_ref().err().map(|error| error.code)
+}
+
+#[test]
+fn a_stranger_touches_no_object_whatever_is_wrong_with_the_call() {
+    let double = Double::default();
+    for (tool, arguments) in [("exec", json!({ "command": "x" })), ("exec", json!({})), ("nothing", json!({}))] {
+        assert_eq!(code(&call(&double, "wrong", tool, Ok(arguments))), Some(ErrorCode::Unauthenticated));
+    }
+    assert!(double.0.intents.borrow().is_empty() && double.0.settlements.borrow().is_empty());
+}
+
+#[test]
+fn what_is_wrong_with_a_call_is_told_after_admission_and_recorded() {
+    let double = Double::default();
+    let undecoded = Err(Error::new(ErrorCode::MalformedRequest, "not JSON"));
+    assert_eq!(code(&call(&double, KEY, "exec", undecoded)), Some(ErrorCode::MalformedRequest));
+    assert_eq!(code(&call(&double, KEY, "nothing", Ok(json!({})))), Some(ErrorCode::UnknownTool));
+    assert_eq!(code(&call(&double, KEY, "exec", Ok(json!({ "command": 5 })))), Some(ErrorCode::InvalidArguments));
+    assert_eq!(double.0.intents.borrow().len(), 3, "each was brought to the tenant's object");
+    assert!(double.0.settlements.borrow().is_empty(), "none acted");
+}
+
+#[test]
+fn a_call_is_recorded_without_its_secrets_and_settled_with_its_outcome() {
+    let double = Double::default();
+    let arguments = json!({ "id": "box", "labels": { "note": KEY }, "env": { "TOKEN": "t0p-s3cret" } });
+    let output = call(&double, KEY, "createSandbox", Ok(arguments)).unwrap();
+    let intents = double.0.intents.borrow();
+    let recorded = intents[0].arguments.to_string();
+    assert!(recorded.contains("TOKEN") && !recorded.contains("t0p-s3cret") && !recorded.contains(KEY), "{recorded}");
+    assert_eq!(double.0.created.borrow()[0].settings.env["TOKEN"], "t0p-s3cret", "what acts has the real value");
+    assert_eq!(output["labels"]["echo"], "<[redacted]>", "the answer does not carry the key out again");
+    let settlements = double.0.settlements.borrow();
+    assert_eq!((settlements.len(), settlements[0].outcome), (1, Outcome::Succeeded));
+    let logged = Value::Array(double.0.logged.borrow().clone()).to_string();
+    assert!(logged.contains("createSandbox") && !logged.contains("t0p-s3cret") && !logged.contains(KEY), "{logged}");
+}
+
+#[test]
+fn a_sandbox_that_is_not_listed_is_not_asked() {
+    let double = Double::default();
+    let result = call(&double, KEY, "getSandbox", Ok(json!({ "sandboxId": "box" })));
+    assert_eq!(code(&result), Some(ErrorCode::NotFound), "the double would have said internal");
+}
+
+#[test]
+fn an_answer_over_the_cap_of_its_tool_is_not_sent() {
+    let guardrails = tools::registry().get("destroySandbox").unwrap().description().guardrails;
+    assert!(cap(json!({ "a": "b" }), Some(guardrails)).is_ok());
+    let large = json!({ "a": "b".repeat(usize::try_from(guardrails.output_cap_bytes).unwrap()) });
+    let error = cap(large, Some(guardrails)).unwrap_err();
+    assert_eq!((error.code, error.details["limitBytes"].as_u64()), (ErrorCode::PayloadTooLarge, Some(65536)));
+}
+
+#[test]
+fn the_list_holds_every_tool_for_the_root_key_and_nothing_for_a_stranger() {
+    let double = Double::default();
+    let head = |key: &str| CallHead { id: "c".into(), door: "test", authorization: Some(format!("Bearer {key}")) };
+    let registry = tools::registry();
+    let listed = registry.describe(&double, &head(KEY)).unwrap();
+    assert_eq!(listed["tools"].as_array().unwrap().len(), registry.list().count());
+    assert_eq!(registry.describe(&double, &head("wrong")).unwrap_err().code, ErrorCode::Unauthenticated);
+}

@@ -21,6 +21,7 @@ use crate::events::EventSink;
 use crate::guardrails::{Annotations, Execution, Guardrails};
 use crate::platform::Platform;
 use crate::raw::{RawRequest, RawResponse, RawTool};
+use crate::sandbox::record::{Create, Record, Settings};
 use crate::schema;
 use crate::services::Services;
 use crate::tenant::admission::{Listed, SandboxClaim};
@@ -77,6 +78,15 @@ pub struct Context {
     /// When the call was admitted.
     pub admitted_at: i64,
     pub services: Services,
+}
+
+impl Context {
+    /// Makes and starts the sandbox that the call claimed to create.
+    pub async fn create_sandbox(&self, settings: Settings) -> Result<Record> {
+        let listed = Listed::new(&self.claim, self.admitted_at, &self.principal.key_id);
+        let listed = listed.ok_or_else(|| Error::internal("the call claimed no creation"))?;
+        self.services.sandboxes.create(&Create { listed, settings }).await
+    }
 }
 
 /// One operation.

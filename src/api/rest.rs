@@ -39,8 +39,11 @@ const LARGEST_BODY: usize = 4 * 1024 * 1024;
 /// A refused body is read up to here and thrown away: a client that is still sending would not see the answer.
 const LARGEST_DRAINED: usize = 16 * 1024 * 1024;
 
-/// Until a JSON body has arrived, or a refused one is thrown away.
+/// Until a JSON body has arrived.
 const BODY_DEADLINE: Duration = Duration::from_secs(30);
+
+/// Until a refused body is thrown away, as far as it arrives.
+const DRAIN_DEADLINE: Duration = Duration::from_secs(3);
 
 /// Events on their way to a reader: a slow one slows the command.
 const EVENTS_IN_FLIGHT: usize = 16;
@@ -269,7 +272,7 @@ impl Door {
         if untouched && declared_length(request).is_none_or(|length| length <= LARGEST_DRAINED) {
             let platform = self.backend.platform();
             // The answer is the same whether the rest arrives or not.
-            let _ = platform::within(&*platform, BODY_DEADLINE, read_body(request, 0)).await;
+            let _ = platform::within(&*platform, DRAIN_DEADLINE, read_body(request, 0)).await;
         }
     }
 
@@ -409,10 +412,17 @@ fn raw_request(request: &Request, parameters: BTreeMap<String, String>) -> Resul
         worker::Method::Head => Method::Head,
         _ => Method::Get,
     };
+    let conditions = ["if-match", "if-none-match", "if-unmodified-since"];
+    if let (Method::Put, Some(name)) = (method, conditions.iter().find(|name| header(request, name).is_some())) {
+        let message = format!("an upload takes no conditions; send it without the header {name}");
+        return Err(Error::new(ErrorCode::InvalidArguments, message).detail("header", *name));
+    }
     let length = header(request, "content-length");
     let length = length
         .map(|text| text.parse::<u64>().map_err(|_| Error::invalid("/Content-Length", "is not a number of bytes")))
         .transpose()?;
+    // A range that holds only for one version of the file is answered with the whole file, which is always right.
+    let range = header(request, "range").filter(|_| header(request, "if-range").is_none());
     let body = (method == Method::Put).then(|| Box::new(JsBody(request.inner().body())) as _);
-    Ok(RawRequest { method, parameters, range: header(request, "range"), length, body })
+    Ok(RawRequest { method, parameters, range, length, body })
 }

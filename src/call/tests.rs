@@ -80,7 +80,8 @@ impl Tenant for Double {
 impl Sandboxes for Double {
     fn create<'a>(&'a self, create: &'a Create) -> LocalBoxFuture<'a, Result<Record>> {
         self.0.created.borrow_mut().push(create.clone());
-        let mut record = Record::created(create.sandbox_id.clone(), create.settings.clone(), create.created_at);
+        let mut record =
+            Record::created(create.listed.sandbox_id.clone(), create.settings.clone(), create.listed.created_at);
         // A label that holds the caller's key would carry it out again.
         record.settings.labels.insert("echo".into(), format!("<{KEY}>"));
         ready(Ok(record)).boxed_local()

@@ -209,18 +209,23 @@ impl Inner {
 }
 
 async fn create_and_start(inner: &Rc<Inner>, tenant: String, create: Create) -> Result<Record> {
-    refuse_while_destroyed(inner)?;
-    let is_new = match inner.load()? {
-        Some(stored) => {
-            stored.record.accepts(&create.settings)?;
-            false
-        }
+    if inner.destruction.borrow().is_some() {
+        let message = "a sandbox of this name is being destroyed; try again in a moment";
+        return Err(Error::new(ErrorCode::SandboxUnavailable, message).detail("reason", "being_destroyed"));
+    }
+    let is_new = inner.load()?.is_none();
+    if is_new {
+        // The one of that name which the call found listed may have been removed since.
+        inner.tell_tenant(&tenant, "/sandboxes/ensure", &create.listed).await?;
+    }
+    match inner.load()? {
+        Some(stored) => stored.record.accepts(&create.settings)?,
         None => {
-            let record = Record::created(create.sandbox_id, create.settings, create.created_at);
+            let created_at = create.listed.created_at;
+            let record = Record::created(create.listed.sandbox_id, create.settings, created_at);
             inner.save(&Stored { tenant, record })?;
-            true
         }
-    };
+    }
     match ensure_running(inner).await {
         // What never ran is not kept, unless the host may hold something of it: then it stays listed, to be tried again
         // or destroyed.

@@ -167,6 +167,11 @@ impl Exec {
                 Broken::final_error(Error::new(ErrorCode::Interrupted, message).because(error.message))
             }
             ErrorCode::SandboxUnavailable if self.boot_id.is_some() => Broken::passing(error.message),
+            // Said by the sandbox's object, not by the daemon in it: there is no sandbox any more.
+            ErrorCode::NotFound if self.boot_id.is_some() && !error.details.contains_key("reason") => {
+                let message = "the sandbox was destroyed while the command ran";
+                Broken::final_error(Error::new(ErrorCode::Interrupted, message))
+            }
             ErrorCode::NotFound if self.attached => {
                 let message = "the sandbox no longer knows the command";
                 Broken::final_error(Error::new(ErrorCode::OutcomeUnknown, message))

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::state::State;
 use crate::error::{Error, ErrorCode};
 use crate::identifier::SandboxId;
+use crate::tenant::admission::Listed;
 
 /// What a caller decides about a sandbox when it is created.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -87,10 +88,9 @@ pub fn version_accepted(api_version: u32) -> Result<(), Error> {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Create {
-    pub sandbox_id: SandboxId,
+    /// The sandbox as the tenant lists it.
+    pub listed: Listed,
     pub settings: Settings,
-    /// When the call that creates it was admitted; the tenant's list says the same.
-    pub created_at: i64,
 }
 
 /// What a sandbox's object answers about itself.

@@ -6,7 +6,7 @@
 //! - `/admit`: [`Admitted`], or the refusal.
 //! - `/settle`: `null`; a second settlement of a call changes nothing.
 //! - `/sandboxes/list`: [`Listing`].
-//! - `/sandboxes/report`, `/sandboxes/remove`: `null`; said by the sandboxes' own objects.
+//! - `/sandboxes/ensure`, `/sandboxes/report`, `/sandboxes/remove`: `null`; said by the sandboxes' own objects.
 //!
 //! Every request is decided without awaiting between its first read and its last write, which makes it atomic. The alarm
 //! closes calls that nobody settled by their deadline and forgets what is older than the audit keeps.
@@ -96,6 +96,7 @@ impl DurableObject for TenantActor {
             "/settle" => answer(read(&body).and_then(|settlement| self.settle(&settlement))),
             "/sandboxes/list" => answer(read(&body).and_then(|request| self.list(&request))),
             "/sandboxes/report" => answer(read(&body).and_then(|report| self.report(report))),
+            "/sandboxes/ensure" => answer(read(&body).and_then(|listed| self.ensure(&listed))),
             "/sandboxes/remove" => answer(read(&body).and_then(|id| self.remove(&id))),
             _ => Response::error("no such route", 404),
         };
@@ -214,6 +215,14 @@ impl TenantActor {
         };
         let StateReport { state, generation, started_at, .. } = report;
         self.store_listed(&Listed { state, generation, started_at, ..listed })
+    }
+
+    /// Lists a sandbox that is being created, unless it is listed.
+    fn ensure(&self, listed: &Listed) -> Result<()> {
+        match self.listed(&listed.sandbox_id)? {
+            Some(_) => Ok(()),
+            None => self.store_listed(listed),
+        }
     }
 
     fn remove(&self, id: &SandboxId) -> Result<()> {

@@ -87,6 +87,25 @@ pub struct Listed {
     pub owner: String,
 }
 
+impl Listed {
+    /// The sandbox that a claim creates; nothing when it creates none.
+    pub fn new(claim: &SandboxClaim, at: i64, owner: &str) -> Option<Self> {
+        let SandboxClaim::Create { sandbox_id, labels, origin } = claim else {
+            return None;
+        };
+        Some(Self {
+            sandbox_id: sandbox_id.clone(),
+            state: State::Created,
+            generation: 0,
+            created_at: at,
+            started_at: None,
+            labels: labels.clone(),
+            origin: *origin,
+            owner: owner.to_owned(),
+        })
+    }
+}
+
 /// The call may act.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -114,18 +133,9 @@ pub fn decide(request: &AdmissionRequest, listed: Option<&Listed>, available: &[
         (SandboxClaim::Existing { sandbox_id }, None) => Decision::Refuse(
             Error::no_such_sandbox(sandbox_id.as_str()).detail("availableSandboxes", available.to_vec()),
         ),
-        (SandboxClaim::Create { sandbox_id, labels, origin }, None) => Decision::Admit {
-            list: Some(Listed {
-                sandbox_id: sandbox_id.clone(),
-                state: State::Created,
-                generation: 0,
-                created_at: request.at,
-                started_at: None,
-                labels: labels.clone(),
-                origin: *origin,
-                owner: request.key_id.clone(),
-            }),
-        },
+        (claim @ SandboxClaim::Create { .. }, None) => {
+            Decision::Admit { list: Listed::new(claim, request.at, &request.key_id) }
+        }
         _ => Decision::Admit { list: None },
     }
 }

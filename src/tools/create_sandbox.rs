@@ -12,7 +12,7 @@ use crate::guardrails::{Annotations, Approval, Execution, Guardrails, RateClass,
 use crate::identifier::SandboxId;
 use crate::platform::rfc3339;
 use crate::registry::{CallFacts, Context, Method, Route, Tool};
-use crate::sandbox::record::{Create, Settings};
+use crate::sandbox::record::Settings;
 use crate::sandbox::state::{State, Status};
 use crate::tenant::admission::{Origin, SandboxClaim};
 
@@ -97,14 +97,7 @@ impl Tool for CreateSandbox {
     }
 
     async fn call(context: Context, input: Input, _events: Rc<dyn EventSink>) -> Result<Output> {
-        let sandbox_id =
-            context.claim.sandbox_id().cloned().ok_or_else(|| Error::internal("no sandbox was claimed"))?;
-        let settings = Settings { labels: input.labels, env: input.env };
-        let record = context
-            .services
-            .sandboxes
-            .create(&Create { sandbox_id, settings, created_at: context.admitted_at })
-            .await?;
+        let record = context.create_sandbox(Settings { labels: input.labels, env: input.env }).await?;
         Ok(Output {
             sandbox_id: record.sandbox_id.into(),
             status: record.state.status(),

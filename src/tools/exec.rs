@@ -15,7 +15,7 @@ use crate::guardrails::{Annotations, Approval, Execution, Guardrails, RateClass,
 use crate::identifier::SandboxId;
 use crate::registry::{CallFacts, Context, Route, Tool};
 use crate::sandbox;
-use crate::sandbox::record::{Create, Settings};
+use crate::sandbox::record::Settings;
 use crate::tenant::admission::{Origin, SandboxClaim};
 
 const DEFAULT_TIMEOUT_SECONDS: f64 = 30.0;
@@ -164,12 +164,7 @@ impl Tool for Exec {
             context.claim.sandbox_id().cloned().ok_or_else(|| Error::internal("no sandbox was claimed"))?;
         // 1. A sandbox for this call, when it names none.
         if input.sandbox_id.is_none() {
-            let create = Create {
-                sandbox_id: sandbox_id.clone(),
-                settings: Settings::default(),
-                created_at: context.admitted_at,
-            };
-            context.services.sandboxes.create(&create).await?;
+            context.create_sandbox(Settings::default()).await?;
         }
         // 2. The command, to its end.
         let streams = events.streams();

@@ -69,7 +69,7 @@ pub struct Output {
     /// Seconds since its last start; zero while it does not run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uptime: Option<f64>,
-    /// Use of the machine.
+    /// Use of the machine: zero while it does not run, absent when it runs and does not answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resources: Option<Resources>,
     /// What its environment holds.
@@ -158,7 +158,7 @@ async fn one(context: &Context, sandbox_id: &SandboxId) -> Result<Output> {
         state: Some(record.state),
         created_at: Some(rfc3339(record.created_at)),
         uptime: Some(uptime(&record, context.services.platform.now_millis())),
-        resources: Some(resources),
+        resources,
         environment: Some(environment(&record)),
         keep_alive: Some(false),
         generation: Some(record.generation),

@@ -1,5 +1,6 @@
 //! Paths inside a sandbox. The sandbox itself holds a path in its workspace; here only what no path can be is refused.
 
+use crate::api::routes::percent_decode;
 use crate::error::{Error, Result};
 use crate::identifier::SandboxId;
 use crate::raw::RawRequest;
@@ -35,8 +36,8 @@ pub fn control(path: &str) -> String {
 
 /// The sandbox of a raw file route.
 pub fn raw_claim(request: &RawRequest) -> Result<SandboxClaim> {
-    let id = request.parameter("sandboxId");
-    let sandbox_id = SandboxId::parse(id).map_err(|error| Error::invalid("/sandboxId", error.to_string()))?;
+    let id = percent_decode(request.parameter("sandboxId")).unwrap_or_default();
+    let sandbox_id = SandboxId::parse(&id).map_err(|error| Error::invalid("/sandboxId", error.to_string()))?;
     if request.parameter("path").is_empty() {
         return Err(Error::invalid("/path", "is empty"));
     }

@@ -10,7 +10,7 @@ use crate::sandbox::record::{Described, Record};
 use crate::sandbox::state::{State, Status};
 use crate::tenant::admission::Listed;
 
-/// A sandbox's use of its machine. All zero while it does not run.
+/// A sandbox's use of its machine.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Resources {
@@ -78,13 +78,11 @@ pub fn uptime(record: &Record, now: i64) -> f64 {
     }
 }
 
-/// Use of the machine, as read from the running sandbox.
-pub fn resources(described: &Described) -> Resources {
-    described
-        .metrics
-        .as_ref()
-        .map(|metrics| Resources { cpu: metrics.cpu_percent, memory: metrics.memory_mb })
-        .unwrap_or_default()
+/// Use of the machine, as read from the running sandbox; nothing when that did not answer, zero when it does not run.
+pub fn resources(described: &Described) -> Option<Resources> {
+    let read =
+        described.metrics.as_ref().map(|metrics| Resources { cpu: metrics.cpu_percent, memory: metrics.memory_mb });
+    read.or_else(|| (described.record.state != State::Running).then(Resources::default))
 }
 
 /// What the environment holds, by name.

@@ -163,8 +163,8 @@ impl Sandboxes for SandboxObjects {
         let deadline = CREATE_DEADLINE;
         let path = format!("/create?tenant={}", self.tenant);
         async move {
-            let created = self.ask(&create.sandbox_id, &path, create, deadline).await;
-            created.map_err(|error| error.detail("sandboxId", create.sandbox_id.as_str()))
+            let created = self.ask(&create.listed.sandbox_id, &path, create, deadline).await;
+            created.map_err(|error| error.detail("sandboxId", create.listed.sandbox_id.as_str()))
         }
         .boxed_local()
     }

@@ -244,6 +244,16 @@ fn a_replaced_sandbox_interrupts_and_is_not_asked_to_run_again() {
 }
 
 #[test]
+fn a_destroyed_sandbox_interrupts() {
+    let gone = Error::new(ErrorCode::NotFound, "the sandbox is being destroyed");
+    let run = run(vec![stream(&[started()], End::Broken), Answer::Refuse(gone)]);
+    assert_eq!(code(&run), Some(ErrorCode::Interrupted));
+    let forgotten = Error::new(ErrorCode::NotFound, "no such exec").detail("reason", "not_found");
+    let run = self::run(vec![stream(&[started()], End::Broken), Answer::Refuse(forgotten)]);
+    assert_eq!(code(&run), Some(ErrorCode::OutcomeUnknown));
+}
+
+#[test]
 fn a_lost_request_is_sent_again_with_its_id_to_the_same_boot_only() {
     let lost = Error::new(ErrorCode::OutcomeUnknown, "no answer").detail("bootId", "boot-9");
     let run = run(vec![Answer::Refuse(lost), stream(&[started(), exit(0)], End::Clean)]);

@@ -109,3 +109,17 @@ fn health_says_what_holds() {
     assert_eq!(health["isolation"], expected);
     assert_eq!(host.call("GET", "/v1/health", b"").json()["isolation"], expected);
 }
+
+#[test]
+fn a_command_cannot_take_the_daemons_limits_away() {
+    let host = Host::start();
+    let sandbox = host.sandbox("a");
+    for limit in ["--nofile=4:4", "--as=1:1", "--fsize=1:1"] {
+        let exit = sandbox.shell(&format!("prlimit --pid 1 {limit}"));
+        assert_ne!(exit["exitCode"], 0, "{limit}: {exit}");
+    }
+    assert_eq!(sandbox.output("echo still here"), "still here\n");
+    // Its own it may set, and anyone's it may read.
+    assert_eq!(sandbox.output("ulimit -n 64; ulimit -n"), "64\n");
+    assert_eq!(sandbox.shell("prlimit --pid 1 --nofile >/dev/null")["exitCode"], 0);
+}

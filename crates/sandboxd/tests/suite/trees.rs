@@ -149,3 +149,20 @@ fn killing_or_stopping_the_supervisor_at_once_does_not_stop_the_daemon() {
     }
     assert_eq!(sandbox.output("echo ok"), "ok\n");
 }
+
+#[test]
+fn a_process_whose_name_is_not_text_is_killed_like_any_other() {
+    let host = Host::start();
+    let sandbox = host.sandbox("a");
+    let hidden = "import os, time, ctypes, signal\n\
+        if os.fork() == 0:\n \
+        os.setsid()\n \
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)\n \
+        ctypes.CDLL(None).prctl(15, b'\\xff\\xfehid\\xff', 0, 0, 0)\n \
+        open('hidden.pid', 'w').write(str(os.getpid()))\n \
+        time.sleep(600)\n\
+        time.sleep(600)\n";
+    let exit = sandbox.exec(json!({"argv": ["python3", "-c", hidden], "timeoutMs": 1500}));
+    assert_eq!(exit["endedBy"], "timeout");
+    assert_eq!(sandbox.shell("test -s hidden.pid && ! test -e /proc/$(cat hidden.pid)")["exitCode"], 0);
+}

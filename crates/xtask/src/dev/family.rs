@@ -64,6 +64,19 @@ impl Family {
     }
 
     /// Takes note of adopted orphans that have ended, so that they do not stay as zombies.
+    /// Whether a program of that name runs below this process.
+    pub(crate) fn has(&self, program: &str) -> bool {
+        let mut pending = children_of(std::process::id());
+        while let Some(pid) = pending.pop() {
+            let name = fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
+            if name.trim_ascii_end() == program.as_bytes() {
+                return true;
+            }
+            pending.extend(children_of(pid));
+        }
+        false
+    }
+
     pub(crate) fn reap_orphans(&self) {
         use rustix::process::{Pid, WaitOptions, waitpid};
         let members: Vec<Pid> = self.members.iter().map(|member| Pid::from_child(&member.child)).collect();
@@ -102,10 +115,13 @@ fn end_descendants() {
 
 /// The direct children of all threads of this process; Linux only, elsewhere the groups have to do.
 fn children() -> Vec<rustix::process::Pid> {
-    let Ok(threads) = fs::read_dir("/proc/self/task") else { return Vec::new() };
+    let own = children_of(std::process::id());
+    own.into_iter().filter_map(|pid| rustix::process::Pid::from_raw(pid.cast_signed())).collect()
+}
+
+/// The same of any process.
+fn children_of(pid: u32) -> Vec<u32> {
+    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
     let lists = threads.flatten().filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
-    lists
-        .flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<i32>>())
-        .filter_map(rustix::process::Pid::from_raw)
-        .collect()
+    lists.flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<u32>>()).collect()
 }

@@ -180,6 +180,8 @@ fn start_worker(
         .args(["--inspector-port", "0", "--port", &port.to_string(), "--env-file"])
         .arg(variables)
         .env("NO_COLOR", "1")
+        // Its explorer would show what the Worker stores to whoever reaches the port, without a key.
+        .env("X_LOCAL_EXPLORER", "false")
         .env(build::AS_COMPILED_VARIABLE, "1");
     family.start("the Worker (wrangler dev)", command, &log)?;
     Ok(log)
@@ -211,7 +213,13 @@ fn watch(family: &mut Family, log: &Path, probe: &Probe) -> Result<()> {
         family.check()?;
         if Instant::now() > next_question {
             unanswered = if probe.healthy() { 0 } else { unanswered + 1 };
-            if unanswered == UNANSWERED_LIMIT {
+            // wrangler holds requests back while a change does not compile: the Worker is not dead then.
+            if unanswered == UNANSWERED_LIMIT && family.has("workerd") {
+                terminal::note(&format!(
+                    "the Worker does not answer; a change that does not compile? {}",
+                    log.display()
+                ));
+            } else if unanswered >= UNANSWERED_LIMIT && !family.has("workerd") {
                 bail!("the Worker stopped answering\n{}\n  whole log: {}", run::tail(log, 25), log.display());
             }
             family.reap_orphans();

@@ -14,11 +14,11 @@ use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use super::supervisor::{Credentials, NONE, Orders, REPORT_BYTES, Report, supervise};
-use super::tree::send;
+use super::tree::{kill_all, send, signal_all};
 
 /// How long a supervisor may take to its first words. The event loop stands still meanwhile: a command that stops its own
 /// supervisor must not stop the daemon.
-const PATIENCE: Duration = Duration::from_secs(2);
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// What to run.
 pub(super) struct Launch<'a> {
@@ -48,6 +48,8 @@ pub(super) enum LaunchError {
     Cwd(io::Error),
     /// The program cannot be executed.
     Program(io::Error),
+    /// Another process of the sandbox stopped or killed it before it began.
+    Disturbed,
 }
 
 /// Starts the command. Returns once its program has taken over, or is known not to.
@@ -99,8 +101,10 @@ pub(super) fn launch(launch: Launch<'_>) -> Result<Launched, LaunchError> {
                 // The program may have run, and be what did it: an exec like any other whose supervisor says nothing.
                 return Ok(Launched { supervisor, pid, reports: not_blocking(reports)?, stacks: None });
             }
+            // A command that was stopped on its way must not begin later.
+            kill_all(supervisor);
             send(supervisor, libc::SIGKILL);
-            LaunchError::Program(io::Error::other("the supervisor was killed before it began"))
+            LaunchError::Disturbed
         }
     };
     // SAFETY: waits for the own child, which ends at once when there was no start.
@@ -111,12 +115,13 @@ pub(super) fn launch(launch: Launch<'_>) -> Result<Launched, LaunchError> {
 /// The supervisor's next word; `None` when it is gone, or says nothing in time.
 fn next_report(reports: &mut File, supervisor: i32) -> Option<Report> {
     let deadline = Instant::now() + PATIENCE;
-    let step = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+    let step = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
     while poll(&mut [PollFd::new(&*reports, PollFlags::IN)], Some(&step)) != Ok(1) {
         if Instant::now() >= deadline {
             return None;
         }
         send(supervisor, libc::SIGCONT);
+        signal_all(supervisor, libc::SIGCONT);
     }
     let mut bytes = [0u8; REPORT_BYTES];
     reports.read_exact(&mut bytes).ok()?;

@@ -4,6 +4,7 @@
 //! them share, `stream` tells of it live, `tree` finds and kills processes, `table` knows every exec of this boot.
 
 mod channel;
+mod filter;
 mod launch;
 mod memory;
 mod request;

@@ -19,6 +19,8 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 use syscalls::{Errno, Sysno, syscall};
 
+use super::filter::FILTER;
+
 /// A user and a group of the operating system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Credentials {
@@ -185,6 +187,15 @@ unsafe fn drop_privileges(credentials: Option<Credentials>) -> Result<(), Errno>
             syscall!(Sysno::setresuid, uid, uid, uid)?;
         }
         syscall!(Sysno::prctl, libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)?;
+        let filter = libc::sock_fprog {
+            len: FILTER.len() as u16,
+            filter: (&raw const FILTER).cast::<libc::sock_filter>().cast_mut(),
+        };
+        match syscall!(Sysno::seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const filter) {
+            // A kernel built without filters runs commands all the same.
+            Ok(_) | Err(Errno::ENOSYS | Errno::EINVAL) => {}
+            Err(error) => return Err(error),
+        }
     }
     Ok(())
 }

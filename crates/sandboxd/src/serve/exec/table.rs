@@ -244,6 +244,10 @@ fn system(error: rustix::io::Errno) -> Refused {
 fn refused(error: LaunchError, plan: &Plan) -> Refused {
     let program = plan.argv.first().map(String::as_str).unwrap_or_default();
     match error {
+        LaunchError::Disturbed => {
+            let message = "another process of the sandbox stopped the command before it began; nothing ran";
+            Refused::Request(Problem::new(ControlErrorCode::Unavailable, message))
+        }
         LaunchError::Cwd(error) => Refused::Request(Problem::invalid(format!("cwd: {}", describe(&error)))),
         LaunchError::Program(error) => match error.raw_os_error() {
             Some(libc::E2BIG) => Refused::Request(Problem::invalid(

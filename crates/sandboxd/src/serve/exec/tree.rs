@@ -27,13 +27,15 @@ pub(crate) fn snapshot() -> Vec<Process> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     entries
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok())
-        .filter_map(|pid| parse_stat(pid, &fs::read_to_string(format!("/proc/{pid}/stat")).ok()?))
+        .filter_map(|pid| parse_stat(pid, &fs::read(format!("/proc/{pid}/stat")).ok()?))
         .collect()
 }
 
-/// The name in brackets may hold anything, brackets and spaces included, so fields count from the last bracket.
-fn parse_stat(pid: i32, line: &str) -> Option<Process> {
-    let fields: Vec<&str> = line.get(line.rfind(')')? + 1..)?.split_ascii_whitespace().collect();
+/// The name in brackets may hold any bytes, brackets and spaces and halves of characters included, so fields count from
+/// the last bracket and only what follows it has to be text.
+fn parse_stat(pid: i32, line: &[u8]) -> Option<Process> {
+    let after_name = line.get(line.iter().rposition(|byte| *byte == b')')? + 1..)?;
+    let fields: Vec<&str> = std::str::from_utf8(after_name).ok()?.split_ascii_whitespace().collect();
     let number = |index: usize| fields.get(index)?.parse::<u64>().ok();
     Some(Process {
         pid,
@@ -169,10 +171,10 @@ mod tests {
 
     #[test]
     fn a_hostile_process_name_does_not_confuse_the_parser() {
-        let line = "42 (a) b (c) 1 1) S 7 42 42 0 -1 4194560 1 0 0 0 3 4 0 0 20 0 1 0 100 1000 55 x";
+        let line = b"42 (a) b (c) 1 1\xff\xc3) S 7 42 42 0 -1 4194560 1 0 0 0 3 4 0 0 20 0 1 0 100 1000 55 x";
         let expected = Process { pid: 42, parent: 7, zombie: false, ticks: 7, resident_pages: 55 };
         assert_eq!(parse_stat(42, line), Some(expected));
-        assert_eq!(parse_stat(42, "42 (a"), None);
+        assert_eq!(parse_stat(42, b"42 (a"), None);
     }
 
     #[test]

@@ -88,6 +88,12 @@ fn refused(error: io::Error) -> Problem {
         Some(libc::ENAMETOOLONG) => Problem::invalid("path: longer than the file system takes"),
         Some(libc::EINVAL | libc::EILSEQ) => Problem::invalid("path: the file system does not take this name"),
         Some(libc::ELOOP) => Problem::invalid("path: too many links"),
+        Some(libc::EAGAIN | libc::EBUSY) => {
+            Problem::new(ControlErrorCode::Unavailable, "path: a process of the sandbox holds the file; try again")
+        }
+        Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM) => {
+            Problem::new(ControlErrorCode::Unavailable, "the sandbox has no resources left to open the file")
+        }
         Some(libc::ENOSPC | libc::EDQUOT | libc::EFBIG) => {
             Problem::new(ControlErrorCode::NoSpace, "no space left on the sandbox's disk; the old file is untouched")
         }

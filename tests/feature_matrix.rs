@@ -86,9 +86,9 @@ impl Row {
 
     /// Routes in the feature's text: with a method, or bare.
     fn routes(&self) -> Vec<(Option<&str>, &str)> {
-        let routes = code(&self.feature).into_iter().filter_map(|text| match text.split_once(' ') {
-            Some((method, path)) if METHODS.contains(&method) => Some((Some(method), path)),
-            _ => Some((None, text)),
+        let routes = code(&self.feature).into_iter().map(|text| match text.split_once(' ') {
+            Some((method, path)) if METHODS.contains(&method) => (Some(method), path),
+            _ => (None, text),
         });
         routes.filter(|(_, path)| path.starts_with('/')).collect()
     }

@@ -63,7 +63,6 @@ impl Family {
         Ok(())
     }
 
-    /// Takes note of adopted orphans that have ended, so that they do not stay as zombies.
     /// Whether a program of that name runs below this process.
     pub(crate) fn has(&self, program: &str) -> bool {
         let mut pending = children_of(std::process::id());
@@ -77,6 +76,7 @@ impl Family {
         false
     }
 
+    /// Takes note of adopted orphans that have ended, so that they do not stay as zombies.
     pub(crate) fn reap_orphans(&self) {
         use rustix::process::{Pid, WaitOptions, waitpid};
         let members: Vec<Pid> = self.members.iter().map(|member| Pid::from_child(&member.child)).collect();

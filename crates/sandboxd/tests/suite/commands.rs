@@ -189,3 +189,16 @@ fn a_full_disk_does_not_hide_the_exit_code() {
     assert_eq!(exit["exitCode"], 1);
     assert!(exit["stderr"]["data"].as_str().is_some_and(|text| text.contains("No space left")), "{exit}");
 }
+
+#[test]
+fn a_full_disk_does_not_hide_how_a_command_ended() {
+    let host = Host::start();
+    let sandbox = host.sandbox("a");
+    let filled = sandbox.shell("head -c 1200000000 /dev/zero > /tmp/fill 2>fill.err; cat fill.err");
+    assert!(filled["stdout"]["data"].as_str().is_some_and(|text| text.contains("No space left")), "{filled}");
+    assert_eq!(sandbox.shell("false")["exitCode"], 1);
+    let refused = sandbox.shell("echo x > /tmp/more");
+    assert_eq!(refused["exitCode"], 1);
+    assert!(refused["stderr"]["data"].as_str().is_some_and(|text| text.contains("No space left")), "{refused}");
+    assert_eq!(sandbox.output("rm /tmp/fill; echo room"), "room\n");
+}

@@ -4,4 +4,6 @@ pub mod openapi;
 pub mod routes;
 
 #[cfg(target_arch = "wasm32")]
+mod body;
+#[cfg(target_arch = "wasm32")]
 pub mod rest;

@@ -11,7 +11,6 @@
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use std::time::Duration;
 
 use futures_channel::{mpsc, oneshot};
 use futures_util::future::LocalBoxFuture;
@@ -20,6 +19,7 @@ use serde_json::{Value, json};
 use wasm_bindgen::JsCast;
 use worker::{Context, Env, Headers, Request, Response, ResponseBuilder};
 
+use super::body;
 use super::routes::{self, Matched, Routes, Target};
 use crate::call::{Backend, CallHead, RawCall, ToolCall};
 use crate::error::{Error, ErrorCode, Result};
@@ -32,18 +32,6 @@ use crate::workers::platform::uuid;
 use crate::{platform, sse, tools};
 
 const DOOR: &str = "rest";
-
-/// Largest JSON body. Larger contents go over the raw routes.
-const LARGEST_BODY: usize = 4 * 1024 * 1024;
-
-/// A refused body is read up to here and thrown away: a client that is still sending would not see the answer.
-const LARGEST_DRAINED: usize = 16 * 1024 * 1024;
-
-/// Until a JSON body has arrived.
-const BODY_DEADLINE: Duration = Duration::from_secs(30);
-
-/// Until a refused body is thrown away, as far as it arrives.
-const DRAIN_DEADLINE: Duration = Duration::from_secs(3);
 
 /// Events on their way to a reader: a slow one slows the command.
 const EVENTS_IN_FLIGHT: usize = 16;
@@ -71,7 +59,7 @@ pub async fn serve(request: Request, env: Env, context: Rc<Context>) -> worker::
     match door.answer(&request).await {
         Ok(response) => door.finish(response),
         Err(error) => {
-            door.drain(&request).await;
+            body::drain(&request, &*door.backend.platform()).await;
             door.finish(door.problem(&error)?)
         }
     }
@@ -125,7 +113,8 @@ impl Door {
                 // Who calls is decided before a stranger's body is read.
                 shared.registry.authenticate(&*self.backend, &head)?;
                 let tool = parameters.get("tool").and_then(|name| routes::percent_decode(name)).unwrap_or_default();
-                let arguments = self.json_body(request).await.map(|body| body.unwrap_or_else(|| json!({})));
+                let arguments =
+                    body::json(request, &*self.backend.platform()).await.map(|body| body.unwrap_or_else(|| json!({})));
                 self.call(shared, request, ToolCall { head, tool, arguments }).await
             }
             Target::Resource(tool) => {
@@ -244,36 +233,8 @@ impl Door {
         let query: Vec<(String, String)> =
             url.query_pairs().map(|(name, value)| (name.into_owned(), value.into_owned())).collect();
         let takes_body = matches!(request.method(), worker::Method::Post | worker::Method::Put);
-        let body = if takes_body { self.json_body(request).await? } else { None };
+        let body = if takes_body { body::json(request, &*self.backend.platform()).await? } else { None };
         routes::arguments(&entry.description().input_schema, body, query.into_iter(), path)
-    }
-
-    /// The body as JSON; `None` when it is empty. Kept up to its limit and no further.
-    async fn json_body(&self, request: &Request) -> Result<Option<Value>> {
-        let platform = self.backend.platform();
-        let bytes = match platform::within(&*platform, BODY_DEADLINE, read_body(request, LARGEST_BODY)).await {
-            Ok(bytes) => bytes?,
-            Err(_) => {
-                let message = format!("the body did not arrive within {} seconds", BODY_DEADLINE.as_secs());
-                return Err(Error::new(ErrorCode::MalformedRequest, message));
-            }
-        };
-        if bytes.is_empty() {
-            return Ok(None);
-        }
-        serde_json::from_slice(&bytes)
-            .map(Some)
-            .map_err(|error| Error::new(ErrorCode::MalformedRequest, format!("the body is not JSON: {error}")))
-    }
-
-    /// Throws away what is left of a refused body.
-    async fn drain(&self, request: &Request) {
-        let untouched = request.inner().body().is_some_and(|body| !body.locked()) && !request.inner().body_used();
-        if untouched && declared_length(request).is_none_or(|length| length <= LARGEST_DRAINED) {
-            let platform = self.backend.platform();
-            // The answer is the same whether the rest arrives or not.
-            let _ = platform::within(&*platform, DRAIN_DEADLINE, read_body(request, 0)).await;
-        }
     }
 
     fn problem(&self, error: &Error) -> worker::Result<Response> {
@@ -360,7 +321,7 @@ impl EventSink for Events {
     }
 }
 
-fn header(request: &Request, name: &str) -> Option<String> {
+pub fn header(request: &Request, name: &str) -> Option<String> {
     request.headers().get(name).ok().flatten()
 }
 
@@ -371,39 +332,6 @@ fn wants_events(request: &Request) -> bool {
 fn text(kind: &str, body: &'static str) -> Result<Response> {
     let builder = ResponseBuilder::new().with_header("content-type", kind).map_err(Error::internal)?;
     Ok(builder.fixed(body.as_bytes().to_vec()))
-}
-
-fn declared_length(request: &Request) -> Option<usize> {
-    header(request, "content-length").and_then(|length| length.parse().ok())
-}
-
-/// The whole body, at most `limit` bytes of it. What is larger is read on for a while and thrown away.
-async fn read_body(request: &Request, limit: usize) -> Result<Vec<u8>> {
-    let too_large = || {
-        let message = format!("the body is larger than {limit} bytes; raw file routes take more");
-        Error::new(ErrorCode::PayloadTooLarge, message).detail("limitBytes", limit)
-    };
-    if declared_length(request).is_some_and(|length| length > LARGEST_DRAINED) {
-        return Err(too_large());
-    }
-    let Some(stream) = request.inner().body() else {
-        return Ok(Vec::new());
-    };
-    let mut bytes: Vec<u8> = Vec::new();
-    let mut read = 0;
-    let mut chunks = worker::ByteStream::from(stream);
-    while let Some(chunk) = chunks.next().await {
-        let early = |error| Error::new(ErrorCode::MalformedRequest, "the body ended early").because(error);
-        let chunk = chunk.map_err(early)?;
-        read += chunk.len();
-        if read > LARGEST_DRAINED {
-            break;
-        }
-        if read <= limit {
-            bytes.extend(chunk);
-        }
-    }
-    if read > limit { Err(too_large()) } else { Ok(bytes) }
 }
 
 fn raw_request(request: &Request, parameters: BTreeMap<String, String>) -> Result<RawRequest> {

@@ -211,7 +211,8 @@ impl Inner {
 async fn create_and_start(inner: &Rc<Inner>, tenant: String, create: Create) -> Result<Record> {
     if inner.destruction.borrow().is_some() {
         let message = "a sandbox of this name is being destroyed; try again in a moment";
-        return Err(Error::new(ErrorCode::SandboxUnavailable, message).detail("reason", "being_destroyed"));
+        let error = Error::new(ErrorCode::Conflict, message).detail("reason", "being_destroyed");
+        return Err(Error { retryable: true, retry_after: Some(1), ..error });
     }
     let is_new = inner.load()?.is_none();
     if is_new {

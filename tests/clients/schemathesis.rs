@@ -24,9 +24,10 @@ fn schemathesis_finds_no_server_error_and_no_violation() {
         .arg(description())
         .args(["--url", stack.client().base()])
         .args(["--phases", "examples,coverage,fuzzing", "--max-examples", "25", "--max-time", "90"])
+        // One worker: CPython 3.11 loses count of its recursion when two threads parse at once, and reports that as a failure.
         // A schema cannot say all that makes an argument sensible, such as base64 that decodes.
         .args(["--exclude-checks", "positive_data_acceptance"])
-        .args(["--seed", "1", "--workers", "2", "--request-timeout", "100", "--no-color"])
+        .args(["--seed", "1", "--workers", "1", "--request-timeout", "100", "--no-color"])
         .current_dir(&folder)
         .env("TEST_KEY", &stack.key)
         .env("PYTHONUTF8", "1");

@@ -15,7 +15,7 @@ use crate::error::{Error, ErrorCode, Result};
 use crate::events::EventSink;
 use crate::guardrails::{Annotations, Approval, Execution, Guardrails, RateClass, Role, Scope};
 use crate::identifier::SandboxId;
-use crate::raw::{RawRequest, RawResponse, RawTool, TRANSFER_DEADLINE};
+use crate::raw::{RawRequest, RawResponse, RawTool};
 use crate::registry::{CallFacts, Context, Method, Route, Tool};
 use crate::services::{ControlRequest, RequestBody};
 use crate::tenant::admission::SandboxClaim;
@@ -207,7 +207,7 @@ impl RawTool for ReadFile {
             headers: request.range.map(|range| ("range", range)).into_iter().collect(),
             body: RequestBody::Empty,
             boot_id: None,
-            deadline: HEAD_DEADLINE.min(TRANSFER_DEADLINE),
+            deadline: HEAD_DEADLINE,
         };
         let response = context.services.sandboxes.control(&sandbox_id, control).await?;
         let passed_on = ["content-type", "content-length", "content-range", "accept-ranges", "last-modified", "etag"];

@@ -53,6 +53,9 @@ pub(crate) fn run(options: ServeOptions) -> Result<(), String> {
     let kept = [Some(options.token_fd), options.env_fd, options.endpoint.descriptor()];
     let kept: Vec<RawFd> = kept.into_iter().flatten().collect();
     secret::close_all_but(&kept).map_err(|error| format!("could not close inherited descriptors: {error}"))?;
+    // A daemon that was started from a descriptor would be listed under its number.
+    // SAFETY: the name ends in NUL and is copied.
+    unsafe { libc::prctl(libc::PR_SET_NAME, c"sandboxd".as_ptr()) };
     secret::forbid_inspection().map_err(|error| format!("could not protect the process: {error}"))?;
     let token = secret::read(options.token_fd).map_err(|error| format!("could not read the token: {error}"))?;
     let given = options

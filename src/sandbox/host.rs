@@ -10,12 +10,10 @@ use serde::de::DeserializeOwned;
 use wasm_bindgen::JsValue;
 use worker::Env;
 
+use super::transport::{BOOT_DEADLINE, Boot, Control, SendError};
 use crate::error::{Error, ErrorCode, Result};
 use crate::workers::backend::configured;
-use crate::workers::fetch::{self, Destination, FetchError, Outgoing};
-
-/// Until a host answers that it started a sandbox.
-pub const START_DEADLINE: Duration = Duration::from_secs(25);
+use crate::workers::fetch::{self, Destination, Outgoing};
 
 /// Until a host answers a question.
 const QUESTION_DEADLINE: Duration = Duration::from_secs(3);
@@ -23,31 +21,12 @@ const QUESTION_DEADLINE: Duration = Duration::from_secs(3);
 /// Largest answer that is not passed on.
 const LARGEST_ANSWER: usize = 256 * 1024;
 
-/// How a request to a sandbox failed.
-pub enum SendError {
-    /// It was refused; when the code is `NotRunning` or `StaleGeneration`, nothing of it was carried out.
-    Refused(ControlError, Option<u64>),
-    /// No answer: it may have been carried out.
-    Lost(FetchError),
-}
-
 /// One sandbox of a host.
 #[derive(Clone)]
 pub struct Host {
     url: String,
     token: String,
     name: String,
-}
-
-/// A request to the control API of a running sandbox.
-pub struct Control<'a> {
-    pub method: &'a str,
-    /// Path with its query.
-    pub path: &'a str,
-    pub headers: Vec<(&'a str, String)>,
-    pub body: Option<JsValue>,
-    pub boot_id: &'a str,
-    pub deadline: Duration,
 }
 
 impl Host {
@@ -62,18 +41,18 @@ impl Host {
     }
 
     /// Starts the sandbox or finds it running.
-    pub async fn start(&self, start: &HostStart) -> Result<HostSandbox> {
+    pub async fn start(&self, start: &HostStart) -> Result<Boot> {
         let body = serde_json::to_string(start).map_err(Error::internal)?;
-        let sent = self.send("PUT", "", Vec::new(), Some(body.into()), START_DEADLINE).await;
-        self.read(sent, "start the sandbox").await
+        let sent = self.send("PUT", "", Vec::new(), Some(body.into()), BOOT_DEADLINE).await;
+        self.read(sent, "start the sandbox").await.map(boot)
     }
 
     /// The sandbox as the host has it; `None` when it does not run.
-    pub async fn running(&self) -> Result<Option<HostSandbox>> {
+    pub async fn running(&self) -> Result<Option<Boot>> {
         let sent = self.send("GET", "", Vec::new(), None, QUESTION_DEADLINE).await;
         match sent {
             Err(SendError::Refused(refusal, _)) if refusal.code == ControlErrorCode::NotRunning => Ok(None),
-            sent => self.read(sent, "say whether the sandbox runs").await.map(Some),
+            sent => self.read(sent, "say whether the sandbox runs").await.map(boot).map(Some),
         }
     }
 
@@ -126,6 +105,10 @@ impl Host {
         let text = text.map_err(|error| unavailable(error.to_string()))?;
         serde_json::from_str(&text).map_err(|error| unavailable(format!("unreadable answer: {error}")))
     }
+}
+
+fn boot(sandbox: HostSandbox) -> Boot {
+    Boot { boot_id: sandbox.boot_id, api_version: sandbox.api_version }
 }
 
 /// A refusal in the caller's words.

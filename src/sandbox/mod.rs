@@ -7,4 +7,10 @@ pub mod state;
 #[cfg(target_arch = "wasm32")]
 pub mod actor;
 #[cfg(target_arch = "wasm32")]
+pub mod control;
+#[cfg(target_arch = "wasm32")]
 pub mod host;
+#[cfg(target_arch = "wasm32")]
+pub mod life;
+#[cfg(target_arch = "wasm32")]
+pub mod transport;

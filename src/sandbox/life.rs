@@ -1,0 +1,199 @@
+//! How a sandbox is created, started, found lost, described and destroyed: the steps of [`super::actor`] that change its record.
+//!
+//! Steps overlap while they wait for the machine. The record is read and written without awaiting in between, so that each change
+//! of it is atomic; a start and a destruction are one shared future each.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::LocalBoxFuture;
+use sandbox_api::{HostStart, Metrics, ResourcesReleased};
+
+use super::actor::{Inner, SharedWork, Stored};
+use super::record::{Create, Described, Destroyed, Record, version_accepted};
+use super::state::{Event, State};
+use super::transport::{Control, SendError, is_gone};
+use crate::error::{Error, ErrorCode, Result};
+use crate::platform::Platform;
+use crate::workers::fetch;
+
+/// Until a sandbox that does not run is started, the books of its tenant included.
+pub const START_DEADLINE: Duration = Duration::from_secs(30);
+
+/// Until a host answers that it ended a sandbox: many files take a while.
+pub const DESTROY_DEADLINE: Duration = Duration::from_secs(40);
+
+/// The same for one that never ran, while its creator waits for the refusal.
+const CLEANUP_DEADLINE: Duration = Duration::from_secs(5);
+
+/// Until a running sandbox tells its metrics.
+pub const METRICS_DEADLINE: Duration = Duration::from_secs(3);
+
+pub async fn create_and_start(inner: &Rc<Inner>, tenant: String, create: Create) -> Result<Record> {
+    if inner.destruction.borrow().is_some() {
+        let message = "a sandbox of this name is being destroyed; try again in a moment";
+        let error = Error::new(ErrorCode::Conflict, message).detail("reason", "being_destroyed");
+        return Err(Error { retryable: true, retry_after: Some(1), ..error });
+    }
+    let is_new = inner.load()?.is_none();
+    if is_new {
+        // The one of that name which the call found listed may have been removed since.
+        inner.tell_tenant(&tenant, "/sandboxes/ensure", &create.listed).await?;
+    }
+    match inner.load()? {
+        Some(stored) => stored.record.accepts(&create.settings)?,
+        None => {
+            let created_at = create.listed.created_at;
+            let record = Record::created(create.listed.sandbox_id, create.settings, created_at);
+            inner.save(&Stored { tenant, record })?;
+        }
+    }
+    match ensure_running(inner).await {
+        // What never ran is not kept, unless the host may hold something of it: then it stays listed, to be tried again
+        // or destroyed.
+        Err(error) if is_new => {
+            let force = error.code == ErrorCode::NotConfigured;
+            drop(destroy(inner, force, CLEANUP_DEADLINE).await);
+            Err(error)
+        }
+        result => result,
+    }
+}
+
+/// The record of the running sandbox. What is stored as running is believed until a request shows otherwise.
+pub async fn ensure_running(inner: &Rc<Inner>) -> Result<Record> {
+    refuse_while_destroyed(inner)?;
+    let stored = inner.existing()?;
+    if stored.record.state == State::Running {
+        return Ok(stored.record);
+    }
+    join(inner, |inner| &inner.start, |inner| async move { start(&inner).await }.boxed_local()).await
+}
+
+/// Joins the work in a slot, or begins it there. It goes on for the others although whoever asked leaves.
+fn join<T: Clone + 'static>(
+    inner: &Rc<Inner>,
+    slot: fn(&Inner) -> &RefCell<Option<SharedWork<T>>>,
+    begin: impl FnOnce(Rc<Inner>) -> LocalBoxFuture<'static, Result<T>>,
+) -> SharedWork<T> {
+    let running = slot(inner).borrow().clone();
+    if let Some(running) = running {
+        return running;
+    }
+    let owner = inner.clone();
+    let work = begin(inner.clone());
+    let work = async move {
+        let result = work.await;
+        slot(&owner).borrow_mut().take();
+        result
+    };
+    let shared = work.boxed_local().shared();
+    slot(inner).borrow_mut().replace(shared.clone());
+    let background = shared.clone();
+    inner.platform.background(async move { drop(background.await) }.boxed_local());
+    shared
+}
+
+fn refuse_while_destroyed(inner: &Inner) -> Result<()> {
+    if inner.destruction.borrow().is_some() {
+        return Err(Error::new(ErrorCode::NotFound, "the sandbox is being destroyed"));
+    }
+    Ok(())
+}
+
+async fn start(inner: &Rc<Inner>) -> Result<Record> {
+    let stored = inner.transition(Event::Start, |_| ())?;
+    let started = match inner.transport(&stored) {
+        Ok(transport) => {
+            let start =
+                HostStart { sandbox_id: stored.record.sandbox_id.to_string(), env: stored.record.settings.env.clone() };
+            transport.start(&start).await.and_then(|started| version_accepted(started.api_version).map(|()| started))
+        }
+        Err(error) => Err(error),
+    };
+    let (stored, result) = match started {
+        Ok(started) => {
+            let now = inner.platform.now_millis();
+            let stored = inner.transition(Event::Started, |record| {
+                if record.boot_id.as_ref() != Some(&started.boot_id) {
+                    record.generation += 1;
+                    record.started_at = Some(now);
+                }
+                record.boot_id = Some(started.boot_id);
+            })?;
+            (stored.clone(), Ok(stored.record))
+        }
+        Err(error) => (inner.transition(Event::StartFailed, |_| ())?, Err(error)),
+    };
+    inner.report(&stored).await;
+    result
+}
+
+/// The boot that was thought to run is gone. Does nothing when another start has already replaced it.
+pub async fn lost(inner: &Rc<Inner>, boot_id: &str) -> Result<()> {
+    let stored = inner.existing()?;
+    if stored.record.state == State::Running && stored.record.boot_id.as_deref() == Some(boot_id) {
+        let stored = inner.transition(Event::Lost, |_| ())?;
+        inner.report(&stored).await;
+    }
+    Ok(())
+}
+
+pub async fn describe(inner: &Rc<Inner>) -> Result<Described> {
+    let stored = inner.existing()?;
+    let Some(boot_id) = stored.record.boot_id.clone().filter(|_| stored.record.state == State::Running) else {
+        return Ok(Described { record: stored.record, metrics: None });
+    };
+    let control = Control {
+        method: "GET",
+        path: "/v1/metrics",
+        headers: Vec::new(),
+        body: None,
+        boot_id: &boot_id,
+        deadline: METRICS_DEADLINE,
+    };
+    let metrics = match inner.transport(&stored)?.control(control).await {
+        Ok(response) => {
+            let text = fetch::text(&response, 64 * 1024, METRICS_DEADLINE).await;
+            text.ok().and_then(|text| serde_json::from_str::<Metrics>(&text).ok())
+        }
+        Err(SendError::Refused(refusal, _)) if is_gone(refusal.code) => {
+            lost(inner, &boot_id).await?;
+            None
+        }
+        Err(_) => None,
+    };
+    Ok(Described { record: inner.existing()?.record, metrics })
+}
+
+pub async fn destroy(inner: &Rc<Inner>, force: bool, patience: Duration) -> Result<Destroyed> {
+    join(inner, |inner| &inner.destruction, |inner| async move { end(&inner, force, patience).await }.boxed_local())
+        .await
+}
+
+async fn end(inner: &Rc<Inner>, force: bool, patience: Duration) -> Result<Destroyed> {
+    let now = inner.platform.now_millis();
+    let Some(stored) = inner.load()? else {
+        return Ok(Destroyed { destroyed_at: now, released: ResourcesReleased::default() });
+    };
+    // A start under way would outlive the sandbox: it ends first, whatever comes of it.
+    let starting = inner.start.borrow().clone();
+    if let Some(starting) = starting {
+        drop(starting.await);
+    }
+    let ended = match inner.transport(&stored) {
+        Ok(transport) => transport.destroy(patience).await,
+        Err(error) => Err(error),
+    };
+    let released = match ended {
+        Ok(released) => released,
+        Err(_) if force => ResourcesReleased::default(),
+        Err(error) => return Err(error),
+    };
+    // The list first: a sandbox that is listed and gone is mended by the next destruction, the reverse never.
+    inner.tell_tenant(&stored.tenant, "/sandboxes/remove", &stored.record.sandbox_id).await?;
+    inner.state.storage().delete_all().await.map_err(Error::internal)?;
+    Ok(Destroyed { destroyed_at: now, released })
+}

@@ -10,7 +10,7 @@
 //!
 //! This is the shell: its memory, its storage, its routes. What it does is in `life.rs` and `control.rs`.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -18,6 +18,7 @@ use futures_util::future::{LocalBoxFuture, Shared};
 use serde::de::DeserializeOwned;
 use worker::{DurableObject, Env, Request, Response, SqlStorage, State as ObjectState, durable_object};
 
+use super::container::Token;
 use super::control::control;
 use super::life::{self, DESTROY_DEADLINE};
 use super::record::{Destroyed, Record};
@@ -54,6 +55,10 @@ pub struct Inner {
     pub platform: WorkersPlatform,
     pub start: RefCell<Option<SharedWork<Record>>>,
     pub destruction: RefCell<Option<SharedWork<Destroyed>>>,
+    /// Boot whose container is watched for its exit.
+    pub watched: RefCell<Option<String>>,
+    /// When the container was last told to stay, in milliseconds since 1970.
+    pub stays_since: Cell<i64>,
 }
 
 /// What is stored.
@@ -61,13 +66,24 @@ pub struct Inner {
 pub struct Stored {
     pub tenant: String,
     pub record: Record,
+    /// What the daemon of the last started container takes; beside the record, which is told to others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<Token>,
 }
 
 impl DurableObject for SandboxActor {
     fn new(state: ObjectState, env: Env) -> Self {
         let state = Rc::new(state);
         let platform = WorkersPlatform(Lifetime::Object(state.clone()));
-        let inner = Inner { state, env, platform, start: RefCell::default(), destruction: RefCell::default() };
+        let inner = Inner {
+            state,
+            env,
+            platform,
+            start: RefCell::default(),
+            destruction: RefCell::default(),
+            watched: RefCell::default(),
+            stays_since: Cell::default(),
+        };
         Self { inner: Rc::new(inner) }
     }
 
@@ -157,8 +173,15 @@ impl Inner {
     }
 
     /// The machine that the sandbox runs on.
-    pub fn transport(&self, stored: &Stored) -> Result<Transport> {
-        Transport::of(&self.env, &stored.tenant, stored.record.sandbox_id.as_str())
+    pub fn transport(self: &Rc<Self>, stored: &Stored) -> Result<Transport> {
+        Transport::of(self, stored)
+    }
+
+    /// Stores what the container that is about to start will take.
+    pub fn keep_token(&self, token: &Token) -> Result<()> {
+        let mut stored = self.existing()?;
+        stored.token = Some(token.clone());
+        self.save(&stored)
     }
 
     /// Tells the tenant's list of a change. A report that is lost leaves the list behind, not the sandbox.

@@ -10,10 +10,15 @@ use serde::de::DeserializeOwned;
 use wasm_bindgen::JsValue;
 use worker::Env;
 
-use super::transport::{BOOT_DEADLINE, Boot, Control, SendError};
+use super::transport::{BOOT_DEADLINE, Boot, Control, SendError, refusal};
 use crate::error::{Error, ErrorCode, Result};
 use crate::workers::backend::configured;
 use crate::workers::fetch::{self, Destination, Outgoing};
+
+/// Where the host is.
+pub const URL_VARIABLE: &str = "SANDBOX_HOST_URL";
+/// What authenticates to it.
+pub const TOKEN_VARIABLE: &str = "SANDBOX_HOST_TOKEN";
 
 /// Until a host answers a question.
 const QUESTION_DEADLINE: Duration = Duration::from_secs(3);
@@ -35,8 +40,8 @@ impl Host {
         let missing = |name: &str| {
             Error::new(ErrorCode::NotConfigured, format!("{name} is not set: there is no machine to run sandboxes on"))
         };
-        let url = configured(env, "SANDBOX_HOST_URL").ok_or_else(|| missing("SANDBOX_HOST_URL"))?;
-        let token = configured(env, "SANDBOX_HOST_TOKEN").ok_or_else(|| missing("SANDBOX_HOST_TOKEN"))?;
+        let url = configured(env, URL_VARIABLE).ok_or_else(|| missing(URL_VARIABLE))?;
+        let token = configured(env, TOKEN_VARIABLE).ok_or_else(|| missing(TOKEN_VARIABLE))?;
         Ok(Self { url: url.trim_end_matches('/').to_owned(), token, name: format!("{tenant}.{sandbox_id}") })
     }
 
@@ -118,35 +123,4 @@ pub fn refused(refusal: ControlError) -> Error {
         return Error::new(ErrorCode::NotConfigured, message).because(refusal.message);
     }
     Error::from(refusal)
-}
-
-/// Reads why a request was refused. What is no answer of this API keeps its status and text.
-async fn refusal(response: &web_sys::Response) -> SendError {
-    let size = response
-        .headers()
-        .get("content-range")
-        .ok()
-        .flatten()
-        .and_then(|range| range.rsplit('/').next().and_then(|size| size.parse().ok()));
-    let text = fetch::text(response, LARGEST_ANSWER, QUESTION_DEADLINE).await.unwrap_or_default();
-    let refusal = serde_json::from_str::<ControlError>(&text).unwrap_or_else(|_| by_status(response.status(), &text));
-    SendError::Refused(refusal, size)
-}
-
-/// An answer without the API's own body: of `HEAD`, or of something in between.
-fn by_status(status: u16, text: &str) -> ControlError {
-    let code = match status {
-        400 => ControlErrorCode::InvalidArguments,
-        401 => ControlErrorCode::Unauthenticated,
-        403 => ControlErrorCode::PermissionDenied,
-        404 => ControlErrorCode::NotFound,
-        409 => ControlErrorCode::WrongFileType,
-        410 => ControlErrorCode::StaleGeneration,
-        413 => ControlErrorCode::PayloadTooLarge,
-        416 => ControlErrorCode::RangeNotSatisfiable,
-        502..=504 => ControlErrorCode::NoAnswer,
-        _ => ControlErrorCode::Unknown,
-    };
-    let text: String = text.chars().take(500).collect();
-    ControlError { code, message: format!("the sandbox answered {status} {text}").trim_end().to_owned() }
 }

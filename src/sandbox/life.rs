@@ -47,7 +47,7 @@ pub async fn create_and_start(inner: &Rc<Inner>, tenant: String, create: Create)
         None => {
             let created_at = create.listed.created_at;
             let record = Record::created(create.listed.sandbox_id, create.settings, created_at);
-            inner.save(&Stored { tenant, record })?;
+            inner.save(&Stored { tenant, record, token: None })?;
         }
     }
     match ensure_running(inner).await {

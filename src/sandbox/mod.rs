@@ -1,11 +1,16 @@
 //! Sandboxes: isolated Linux machines that run code, one Durable Object each.
 
+pub mod container_errors;
 pub mod exec;
 pub mod record;
 pub mod state;
 
 #[cfg(target_arch = "wasm32")]
 pub mod actor;
+#[cfg(target_arch = "wasm32")]
+pub mod container;
+#[cfg(target_arch = "wasm32")]
+pub mod container_runtime;
 #[cfg(target_arch = "wasm32")]
 pub mod control;
 #[cfg(target_arch = "wasm32")]

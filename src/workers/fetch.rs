@@ -6,6 +6,8 @@ use futures_util::future::{Either, select};
 use wasm_bindgen::{JsCast, JsValue};
 use worker::{Delay, ObjectNamespace};
 
+use crate::sandbox::container_runtime::Port;
+
 /// Why a request has no answer.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum FetchError {
@@ -30,6 +32,8 @@ pub enum Destination<'a> {
     Network,
     /// The object of that name. A stub is made for each request: one that has failed once fails for ever.
     Object(&'a ObjectNamespace, &'a str),
+    /// A port of the container of the object that asks.
+    Port(Port),
 }
 
 #[wasm_bindgen::prelude::wasm_bindgen]
@@ -59,6 +63,11 @@ pub async fn send(destination: Destination<'_>, outgoing: Outgoing<'_>) -> Resul
         match destination {
             Destination::Network => {
                 let promise = global_fetch(&request).map_err(failed)?;
+                let value = wasm_bindgen_futures::JsFuture::from(promise).await.map_err(failed)?;
+                value.dyn_into::<web_sys::Response>().map_err(failed)
+            }
+            Destination::Port(port) => {
+                let promise = port.fetch(&request).map_err(failed)?;
                 let value = wasm_bindgen_futures::JsFuture::from(promise).await.map_err(failed)?;
                 value.dyn_into::<web_sys::Response>().map_err(failed)
             }
@@ -103,7 +112,8 @@ pub async fn text(response: &web_sys::Response, limit: usize, deadline: Duration
     }
 }
 
-fn describe(error: &JsValue) -> String {
+/// The text of what JavaScript threw.
+pub fn describe(error: &JsValue) -> String {
     match error.dyn_ref::<js_sys::Error>() {
         Some(error) => String::from(error.message()),
         None => error.as_string().unwrap_or_else(|| "a value that is no error was thrown".to_owned()),

@@ -25,7 +25,10 @@ use crate::error::{Error, ErrorCode, Result};
 use crate::platform::{Platform, within};
 use crate::workers::fetch::{self, Destination, FetchError, Outgoing, describe};
 
-/// Port of the daemon in every image.
+/// The daemon in every image. It is named at each start, so that an image needs nothing but the file: its CMD does not matter.
+const PROGRAM: [&str; 2] = ["/usr/local/bin/sandboxd", "serve"];
+
+/// Port of the daemon.
 const CONTROL_PORT: u16 = 3000;
 
 /// Origin of requests to the daemon; only the port decides where they go.
@@ -94,7 +97,7 @@ impl Container {
         if !start.env.is_empty() {
             env.insert("SANDBOX_ENV_JSON", serde_json::to_string(&start.env).map_err(Error::internal)?);
         }
-        self.runtime.begin(&env, true).map_err(|error| not_started(&describe(&error)))?;
+        self.runtime.begin(&PROGRAM, &env, true).map_err(|error| not_started(&describe(&error)))?;
         match self.ready(Some(token)).await {
             Ok(health) => Ok(self.watched(health)),
             Err(error) => {

@@ -56,13 +56,15 @@ impl Runtime {
         state.container().map(|container| AsRef::<JsValue>::as_ref(&container).clone().unchecked_into())
     }
 
-    /// Begins a start with this environment.
-    pub fn begin(&self, env: &BTreeMap<&str, String>, enable_internet: bool) -> Result<(), JsValue> {
+    /// Begins a start of this program with this environment. What an image names as its ENTRYPOINT may be put before the program.
+    pub fn begin(&self, program: &[&str], env: &BTreeMap<&str, String>, enable_internet: bool) -> Result<(), JsValue> {
         let variables = Object::new();
         for (name, value) in env {
             Reflect::set(&variables, &JsValue::from(*name), &JsValue::from(value.as_str()))?;
         }
         let options = Object::new();
+        let program: js_sys::Array = program.iter().map(|word| JsValue::from(*word)).collect();
+        Reflect::set(&options, &JsValue::from("entrypoint"), &program)?;
         Reflect::set(&options, &JsValue::from("env"), &variables)?;
         Reflect::set(&options, &JsValue::from("enableInternet"), &JsValue::from(enable_internet))?;
         self.start(&options)

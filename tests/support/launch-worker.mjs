@@ -6,6 +6,8 @@
 //
 // Environment: TEST_PORT (0 takes a free one), TEST_STORAGE (folder that outlives this process), and
 // WORKER_API_KEY_SECRET, SANDBOX_HOST_URL, SANDBOX_HOST_TOKEN, each absent when the Worker is to lack it.
+// For sandboxes in containers also TEST_CONTAINER_IMAGE and TEST_SIDECAR_IMAGE, which must be there, TEST_DOCKER_SOCKET, and
+// TEST_NAME, a name of the Worker by which its containers are found.
 
 import { readdirSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
@@ -16,10 +18,22 @@ import { unstable_getMiniflareWorkerOptions, unstable_readConfig } from "wrangle
 const root = resolve(dirname(fileURLToPath(import.meta.url)), "../..");
 const configPath = join(root, "wrangler.toml");
 const main = resolve(root, unstable_readConfig({ config: configPath }).main);
+// Wrangler would build the image that the configuration names; the tests name one that is built.
 const { workerOptions } = unstable_getMiniflareWorkerOptions(configPath, undefined, {
   overrides: { enableContainers: false },
 });
 const { modulesRules: _, ...options } = workerOptions;
+
+let containerEngine;
+if (process.env.TEST_CONTAINER_IMAGE !== undefined) {
+  options.durableObjects.SANDBOX.container = { imageName: process.env.TEST_CONTAINER_IMAGE };
+  containerEngine = {
+    localDocker: {
+      socketPath: process.env.TEST_DOCKER_SOCKET,
+      containerEgressInterceptorImage: process.env.TEST_SIDECAR_IMAGE,
+    },
+  };
+}
 
 // A developer's own .dev.vars must not decide what a test sees.
 const bindings = { ...options.bindings };
@@ -44,7 +58,10 @@ const miniflare = new Miniflare(
     log: new Log(LogLevel.WARN),
     telemetry: { enabled: false },
     resourcePersistencePath: process.env.TEST_STORAGE,
-    workers: [{ ...options, name: "cloudflare-ops", bindings, modulesRoot: buildFolder, modules }],
+    containerEngine,
+    workers: [
+      { ...options, name: process.env.TEST_NAME ?? "cloudflare-ops", bindings, modulesRoot: buildFolder, modules },
+    ],
   }),
 );
 console.log(`ready ${await miniflare.ready}`);

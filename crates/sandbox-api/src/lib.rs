@@ -11,6 +11,7 @@ mod exec;
 mod files;
 mod health;
 mod host;
+mod life;
 
 pub use bytes::{EncodedBytes, Encoding};
 pub use error::{ControlError, ControlErrorCode};
@@ -21,6 +22,7 @@ pub use exec::{
 pub use files::FileWritten;
 pub use health::{Health, Isolation, Limits, Metrics, NetworkIsolation};
 pub use host::{HostHealth, HostSandbox, HostStart, ResourcesReleased};
+pub use life::{Activity, Environment, HostStopped};
 
 /// Version of this API. The Worker accepts this one and the one before.
 pub const API_VERSION: u32 = 1;

@@ -7,9 +7,9 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{any, get};
+use axum::routing::{any, get, post};
 use hyper::{Method, StatusCode, Uri};
-use sandbox_api::{ControlError, ControlErrorCode, HostHealth, HostSandbox, HostStart, ResourcesReleased};
+use sandbox_api::{ControlError, ControlErrorCode, HostHealth, HostSandbox, HostStart, HostStopped, ResourcesReleased};
 
 use super::sandboxes::{Sandboxes, not_running};
 use crate::http::{Problem, Token, discard, json, read_json};
@@ -19,6 +19,7 @@ pub(super) fn router(sandboxes: Arc<Sandboxes>, token: Token) -> Router {
     Router::new()
         .route("/v1/health", get(health))
         .route("/v1/sandboxes/{name}", get(describe).put(start).delete(delete))
+        .route("/v1/sandboxes/{name}/stop", post(stop))
         .route("/v1/sandboxes/{name}/control/{*rest}", any(control))
         .with_state(sandboxes)
         .fallback(|| async { Problem::new(ControlErrorCode::NotFound, "path: no such route") })
@@ -53,7 +54,7 @@ fn split(uri: &Uri) -> Result<(&str, &str), Problem> {
 
 /// The routes of a host, as a document.
 #[derive(utoipa::OpenApi)]
-#[openapi(paths(health, describe, start, delete))]
+#[openapi(paths(health, describe, start, stop, delete))]
 pub(crate) struct Document;
 
 /// What this host is.
@@ -98,6 +99,23 @@ async fn start(State(sandboxes): State<Arc<Sandboxes>>, uri: Uri, body: Body) ->
         return Err(Problem::invalid("sandboxId: is empty or has a NUL byte"));
     }
     Ok(json(StatusCode::OK, &sandboxes.start(name, &request).await?))
+}
+
+/// Ends a sandbox and keeps its files; a name that does not run is no fault.
+#[utoipa::path(
+    post,
+    path = "/v1/sandboxes/{name}/stop",
+    tag = "host",
+    operation_id = "stopSandbox",
+    params(("name" = String, Path, description = "1 to 128 of `a-z 0-9 - .`, a letter or digit first")),
+    responses(
+        (status = 200, body = HostStopped),
+        (status = 503, description = "Its processes are not seen to be gone", body = ControlError)
+    )
+)]
+async fn stop(State(sandboxes): State<Arc<Sandboxes>>, uri: Uri) -> Result<Response, Problem> {
+    let (name, _) = split(&uri)?;
+    Ok(json(StatusCode::OK, &sandboxes.stop(name).await?))
 }
 
 /// Ends a sandbox and removes its files; a name that is not there is no fault.

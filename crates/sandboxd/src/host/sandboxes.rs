@@ -2,10 +2,11 @@
 //!
 //! ```text
 //!   absent ── PUT ──► running ── process exits ──► absent (workspace kept)
+//!                        ├────── stop ───────────► absent (workspace kept)
 //!                        └────── DELETE ─────────► absent (workspace removed)
 //! ```
 //!
-//! Starting and deleting take the name's own lock, so of fifty starts at once one starts and the others find it running.
+//! Starting, stopping and deleting take the name's own lock, so of fifty starts at once one starts and the others find it running.
 
 use std::collections::HashMap;
 use std::io;
@@ -18,7 +19,7 @@ use std::time::Duration;
 use axum::body::Body;
 use http_body_util::BodyExt;
 use hyper::Request;
-use sandbox_api::{ControlErrorCode, Health, HostHealth, HostSandbox, HostStart, ResourcesReleased};
+use sandbox_api::{ControlErrorCode, Health, HostHealth, HostSandbox, HostStart, HostStopped, ResourcesReleased};
 use tokio::process::Child;
 use tokio::sync::watch;
 
@@ -200,6 +201,22 @@ impl Sandboxes {
         Ok((workspace, Some(credentials)))
     }
 
+    /// Ends the sandbox and keeps its files. A name that does not run is no fault.
+    pub(super) async fn stop(&self, name: &str) -> Result<HostStopped, Problem> {
+        let slot = self.slots().entry(name.to_owned()).or_default().clone();
+        let change = slot.change.lock().await;
+        let found = slot.running().clone();
+        let result = match found {
+            Some(running) => self.end(&running).await,
+            None => Ok(0),
+        };
+        drop(change);
+        self.forget(name, slot);
+        let processes = result?;
+        tracing::info!(name, processes, "stopped");
+        Ok(HostStopped { processes })
+    }
+
     /// Ends the sandbox and removes its files. A name that is not there is no fault.
     pub(super) async fn delete(&self, name: &str) -> Result<ResourcesReleased, Problem> {
         let slot = self.slots().entry(name.to_owned()).or_default().clone();
@@ -213,7 +230,7 @@ impl Sandboxes {
     async fn delete_locked(&self, name: &str, slot: &Slot) -> Result<ResourcesReleased, Problem> {
         let found = slot.running().clone();
         let processes = match found {
-            Some(running) => self.stop(&running).await?,
+            Some(running) => self.end(&running).await?,
             None => 0,
         };
         let owner = std::fs::symlink_metadata(self.layout.workspace(name)).map(|metadata| metadata.uid());
@@ -237,7 +254,7 @@ impl Sandboxes {
     }
 
     /// Ends a sandbox and waits for it; returns how many processes that ended.
-    async fn stop(&self, running: &Running) -> Result<u64, Problem> {
+    async fn end(&self, running: &Running) -> Result<u64, Problem> {
         let processes = match self.launcher.kind() {
             IsolationKind::Bubblewrap => descendants(running.process).len(),
             IsolationKind::None => descendants(running.process).len() + 1,
@@ -256,7 +273,7 @@ impl Sandboxes {
     /// Ends every sandbox; workspaces stay.
     pub(super) async fn stop_all(&self) {
         let running: Vec<Arc<Running>> = self.slots().values().filter_map(|slot| slot.running().clone()).collect();
-        let stops = running.iter().map(|running| self.stop(running));
+        let stops = running.iter().map(|running| self.end(running));
         for result in futures_util::future::join_all(stops).await {
             if let Err(problem) = result {
                 tracing::error!(?problem, "a sandbox could not be ended");

@@ -3,6 +3,7 @@
 //! Every route needs the boot's token, every answer carries the boot id, and a request that means another boot is
 //! refused before anything happens. Leaves out processes, sessions, archives and ports, which have routes of their own later.
 
+mod activity;
 mod exec;
 mod files;
 mod metrics;
@@ -73,7 +74,8 @@ pub(crate) fn run(options: ServeOptions) -> Result<(), String> {
     let settings = Settings {
         boot_id: random_hex(16).map_err(|error| error.to_string())?.into(),
         token: Token::parse(&token)?,
-        environment: settings::environment(given.as_deref(), options.sandbox_id.as_deref(), &root)?,
+        environment: settings::environment(given.as_deref(), options.sandbox_id.as_deref(), &root)?.into(),
+        sandbox_id: options.sandbox_id,
         shell: settings::shell(),
         isolation: options.isolation.unwrap_or_else(|| settings::unstated_isolation(options.credentials)),
         credentials: options.credentials,
@@ -145,6 +147,8 @@ async fn serve(settings: Arc<Settings>, endpoint: Endpoint) -> std::io::Result<(
 #[openapi(paths(
     health,
     metrics,
+    activity::activity,
+    activity::environment,
     exec::routes::start,
     exec::routes::attach,
     exec::routes::kill,
@@ -167,11 +171,13 @@ fn router(
     table: Arc<exec::Table>,
 ) -> std::io::Result<Router> {
     let meter = metrics::Meter::new(settings.clone(), supervisors);
+    let activity = Arc::new(activity::Meter::new());
     let sandbox = Arc::new(Sandbox { settings: settings.clone(), meter, started: Instant::now() });
     Ok(Router::new()
         .route("/v1/health", get(health))
         .route("/v1/metrics", get(metrics))
         .with_state(sandbox)
+        .merge(activity::routes(settings.clone(), activity.clone(), table.clone()))
         .merge(exec::routes(table))
         .merge(files::routes(&settings)?)
         .fallback(|| async { Problem::new(ControlErrorCode::NotFound, "path: no such route") })
@@ -179,6 +185,7 @@ fn router(
             let problem = Problem::invalid("method: this route does not take it").into_response();
             (StatusCode::METHOD_NOT_ALLOWED, problem).into_response()
         })
+        .layer(middleware::from_fn_with_state(activity, activity::count))
         .layer(middleware::from_fn_with_state(settings, guard))
         .layer(middleware::from_fn(discard)))
 }

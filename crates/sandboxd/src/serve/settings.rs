@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use sandbox_api::{Isolation, NetworkIsolation, WORKSPACE};
 
@@ -18,11 +18,26 @@ pub(crate) struct Settings {
     /// Whom commands run as; `None` is the daemon's own user.
     pub(crate) credentials: Option<Credentials>,
     /// Base environment of every command, with the sandbox's own over it.
-    pub(crate) environment: BTreeMap<String, String>,
+    pub(crate) environment: RwLock<BTreeMap<String, String>>,
+    pub(crate) sandbox_id: Option<String>,
     pub(crate) shell: String,
     pub(crate) isolation: Isolation,
     /// Limit of open files that commands get.
     pub(crate) open_files: libc::rlimit,
+}
+
+impl Settings {
+    /// Environment of a command that begins now.
+    pub(crate) fn environment(&self) -> BTreeMap<String, String> {
+        self.environment.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Replaces what the sandbox was given; what runs already keeps what it began with.
+    pub(crate) fn set_environment(&self, given: &BTreeMap<String, String>) -> Result<(), String> {
+        let environment = over_base(given, self.sandbox_id.as_deref(), &self.root)?;
+        *self.environment.write().unwrap_or_else(PoisonError::into_inner) = environment;
+        Ok(())
+    }
 }
 
 /// Where commands are looked for when the sandbox does not say.
@@ -34,6 +49,20 @@ pub(super) fn environment(
     sandbox_id: Option<&str>,
     root: &Path,
 ) -> Result<BTreeMap<String, String>, String> {
+    let given = match given.filter(|json| !json.is_empty()) {
+        Some(json) => {
+            serde_json::from_str(json).map_err(|_| "the sandbox's environment is not a JSON object of strings")?
+        }
+        None => BTreeMap::new(),
+    };
+    over_base(&given, sandbox_id, root)
+}
+
+fn over_base(
+    given: &BTreeMap<String, String>,
+    sandbox_id: Option<&str>,
+    root: &Path,
+) -> Result<BTreeMap<String, String>, String> {
     let mut environment: BTreeMap<String, String> =
         [("PATH", PATH), ("HOME", &*root.to_string_lossy()), ("LANG", "C.UTF-8"), ("TERM", "dumb")]
             .map(|(name, value)| (name.to_owned(), value.to_owned()))
@@ -41,12 +70,8 @@ pub(super) fn environment(
     if let Some(sandbox_id) = sandbox_id {
         environment.insert("SANDBOX_ID".into(), sandbox_id.to_owned());
     }
-    if let Some(json) = given.filter(|json| !json.is_empty()) {
-        let given: BTreeMap<String, String> =
-            serde_json::from_str(json).map_err(|_| "the sandbox's environment is not a JSON object of strings")?;
-        check_environment(&given)?;
-        environment.extend(given);
-    }
+    check_environment(given)?;
+    environment.extend(given.clone());
     Ok(environment)
 }
 

@@ -6,6 +6,7 @@ mod environment;
 mod files;
 mod hosting;
 mod isolation;
+mod life;
 mod output;
 mod requests;
 mod serving;

@@ -120,7 +120,7 @@ fn cwd(request: &ExecRequest, settings: &Settings) -> Result<CString, Problem> {
 /// Base, then the sandbox's own, then this call's.
 fn environment(call: &BTreeMap<String, String>, settings: &Settings) -> Result<BTreeMap<String, String>, Problem> {
     check_environment(call).map_err(Problem::invalid)?;
-    let mut merged = settings.environment.clone();
+    let mut merged = settings.environment();
     merged.extend(call.iter().map(|(name, value)| (name.clone(), value.clone())));
     Ok(merged)
 }

@@ -183,6 +183,12 @@ impl Table {
         Ok(Run::new(exec.clone(), plan, supervisor, self.supervisors.clone(), out_of_memory, pipes))
     }
 
+    /// How many run, and when the last one ended, as long as that is remembered.
+    pub(crate) fn activity(&self) -> (usize, Option<Instant>) {
+        let execs = self.execs();
+        (execs.running, execs.ended.back().map(|ended| ended.at))
+    }
+
     /// Kills everything and waits for it, within bounds. It blocks the event loop on purpose: a stream must break off
     /// rather than tell of an end that the shutdown made.
     pub(crate) fn shut_down(&self) {

@@ -97,7 +97,7 @@ impl Container {
         if !start.env.is_empty() {
             env.insert("SANDBOX_ENV_JSON", serde_json::to_string(&start.env).map_err(Error::internal)?);
         }
-        self.runtime.begin(&PROGRAM, &env, true).map_err(|error| not_started(&describe(&error)))?;
+        self.runtime.begin(&PROGRAM, &env, start.internet).map_err(|error| not_started(&describe(&error)))?;
         match self.ready(Some(token)).await {
             Ok(health) => Ok(self.watched(health)),
             Err(error) => {

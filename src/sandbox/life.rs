@@ -107,8 +107,11 @@ async fn start(inner: &Rc<Inner>) -> Result<Record> {
     let stored = inner.transition(Event::Start, |_| ())?;
     let started = match inner.transport(&stored) {
         Ok(transport) => {
-            let start =
-                HostStart { sandbox_id: stored.record.sandbox_id.to_string(), env: stored.record.settings.env.clone() };
+            let start = HostStart {
+                sandbox_id: stored.record.sandbox_id.to_string(),
+                env: stored.record.settings.env.clone(),
+                internet: true,
+            };
             transport.start(&start).await.and_then(|started| version_accepted(started.api_version).map(|()| started))
         }
         Err(error) => Err(error),

@@ -13,7 +13,7 @@ use utoipa::ToSchema;
 use crate::Isolation;
 
 /// Body of `PUT /v1/sandboxes/{name}`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct HostStart {
     /// Value of `SANDBOX_ID` inside.
@@ -21,6 +21,19 @@ pub struct HostStart {
     /// Environment of every command in the sandbox.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
+    /// Whether commands reach the network beyond the sandbox.
+    #[serde(default = "yes")]
+    pub internet: bool,
+}
+
+impl Default for HostStart {
+    fn default() -> Self {
+        Self { sandbox_id: String::new(), env: BTreeMap::new(), internet: yes() }
+    }
+}
+
+fn yes() -> bool {
+    true
 }
 
 /// Answer of `PUT` and `GET /v1/sandboxes/{name}`.

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use sandbox_api::Metrics;
 
-use super::exec::{Process, Supervisors, snapshot};
 use super::settings::Settings;
+use super::tree::{Process, Supervisors, snapshot};
 use crate::http::Problem;
 
 /// Two readings closer together than this tell nothing; the later one repeats the earlier.

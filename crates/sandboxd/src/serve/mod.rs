@@ -9,6 +9,7 @@ mod files;
 mod metrics;
 mod settings;
 mod signals;
+mod tree;
 
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
@@ -27,8 +28,9 @@ use sandbox_api::{API_VERSION, BOOT_ID_HEADER, ControlErrorCode, Health, Isolati
 
 use crate::http::{Listener, Problem, Token, discard, json, random_hex};
 use crate::secret;
-pub(crate) use exec::{Credentials, check_environment, descendants, kill_all, send};
+
 pub(crate) use settings::{Settings, default_root};
+pub(crate) use tree::{Credentials, check_environment, descendants, kill_all, send};
 
 /// Where the daemon listens.
 pub(crate) enum Endpoint {
@@ -122,9 +124,9 @@ impl Endpoint {
 async fn serve(settings: Arc<Settings>, endpoint: Endpoint) -> std::io::Result<()> {
     let signals = signals::Signals::new()?;
     let listener = endpoint.listen()?;
-    let supervisors = Arc::new(exec::Supervisors::default());
+    let supervisors = Arc::new(tree::Supervisors::default());
     let table = Arc::new(exec::Table::new(settings.clone(), supervisors.clone()));
-    let router = router(settings, supervisors.clone(), table.clone())?;
+    let router = router(settings, supervisors.clone(), table)?;
     tracing::info!("ready");
     let obey = async {
         loop {
@@ -138,7 +140,7 @@ async fn serve(settings: Arc<Settings>, endpoint: Endpoint) -> std::io::Result<(
         () = listener.serve(router) => {}
         result = obey => result?,
     }
-    table.shut_down();
+    supervisors.shut_down();
     Ok(())
 }
 
@@ -167,7 +169,7 @@ struct Sandbox {
 
 fn router(
     settings: Arc<Settings>,
-    supervisors: Arc<exec::Supervisors>,
+    supervisors: Arc<tree::Supervisors>,
     table: Arc<exec::Table>,
 ) -> std::io::Result<Router> {
     let meter = metrics::Meter::new(settings.clone(), supervisors);

@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use sandbox_api::{Isolation, NetworkIsolation, WORKSPACE};
 
-use super::exec::{Credentials, check_environment};
+use super::tree::{Credentials, check_environment};
 use crate::http::Token;
 
 /// Settings of a running daemon.

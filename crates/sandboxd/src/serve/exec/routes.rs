@@ -121,7 +121,7 @@ async fn answer(exec: Arc<Exec>, headers: &HeaderMap, cursors: Cursors) -> Respo
         return stream::respond(Attachment::new(exec, cursors), cursors);
     }
     let attachment = Attachment::new(exec, Cursors::NO_OUTPUT);
-    let exit = attachment.exec.ended().await;
+    let exit = attachment.exec.exited().await;
     json(StatusCode::OK, &*exit)
 }
 
@@ -161,11 +161,11 @@ pub(in crate::serve) async fn kill(
     let exec = table.get(&id)?;
     exec.ask_to_end(EndedBy::Kill, signal as i32);
     // What it left in the background is part of the tree.
-    if tokio::time::timeout(KILL_CONFIRMATION, exec.gone()).await.is_err() {
+    if tokio::time::timeout(KILL_CONFIRMATION, exec.left_nothing()).await.is_err() {
         let message = "the process tree was sent SIGKILL and is not seen to be gone";
         return Err(Problem::new(ControlErrorCode::NoAnswer, message));
     }
-    Ok(json(StatusCode::OK, &*exec.ended().await))
+    Ok(json(StatusCode::OK, &*exec.exited().await))
 }
 
 /// Renews the lease of an exec.

@@ -4,11 +4,16 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use sandbox_api::{EndedBy, ExecExit, ExecRequest, ExecState, ExecStatus};
+use sandbox_api::{EndedBy, ExecExit, ExecRequest, ExecState, ExecStatus, OnDisconnect};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::channel::Channel;
+use super::request::Plan;
+use crate::serve::tree::{End, Ending, Owner, Pipe, Wishes};
+
+/// Time between the first signal and SIGKILL.
+const TERM_GRACE: Duration = Duration::from_secs(2);
 
 /// One exec.
 pub(crate) struct Exec {
@@ -19,6 +24,9 @@ pub(crate) struct Exec {
     pub(super) changed: Notify,
     /// Wakes the task that runs it: a reader caught up, came or left, a lease was renewed, a kill was asked for.
     pub(super) attention: Notify,
+    timeout: Duration,
+    /// Between the loss of the last reader and the policy for that.
+    grace: Duration,
     state: Mutex<State>,
 }
 
@@ -36,6 +44,8 @@ impl Cursors {
 
 pub(super) struct State {
     pub(super) pid: Option<i32>,
+    /// When its timeout is over; set once it runs.
+    timeout_at: Option<Instant>,
     pub(super) stdout: Channel,
     pub(super) stderr: Channel,
     readers: HashMap<u64, Cursors>,
@@ -61,20 +71,23 @@ impl State {
 }
 
 impl Exec {
-    pub(super) fn new(request: ExecRequest, boot_id: Arc<str>, limit: usize, lease: Option<Duration>) -> Self {
+    pub(super) fn new(request: ExecRequest, boot_id: Arc<str>, plan: &Plan) -> Self {
         Self {
             request,
             boot_id,
             changed: Notify::new(),
             attention: Notify::new(),
+            timeout: plan.timeout,
+            grace: plan.grace,
             state: Mutex::new(State {
                 pid: None,
-                stdout: Channel::new(limit),
-                stderr: Channel::new(limit),
+                timeout_at: None,
+                stdout: Channel::new(plan.output_limit),
+                stderr: Channel::new(plan.output_limit),
                 readers: HashMap::new(),
                 next_reader: 0,
                 alone_since: None,
-                lease_until: lease.map(|lease| Instant::now() + lease),
+                lease_until: plan.lease.map(|lease| Instant::now() + lease),
                 kill_wish: None,
                 exit: None,
                 gone: false,
@@ -95,8 +108,29 @@ impl Exec {
         self.state().exit.clone()
     }
 
+    /// It runs from now on.
+    pub(super) fn runs(&self, pid: i32) {
+        let mut state = self.state();
+        state.pid = Some(pid);
+        state.timeout_at = Some(Instant::now() + self.timeout);
+    }
+
+    /// There was no such program, or it could not be executed: a result like any other.
+    pub(super) fn refused(&self, exit_code: i32, text: &str) {
+        self.state().stderr.push(text.as_bytes(), u64::MAX);
+        let duration = Duration::ZERO;
+        self.ended(End {
+            exit_code: Some(exit_code),
+            signal: None,
+            ended_by: EndedBy::Exit,
+            out_of_memory: false,
+            duration,
+        });
+        self.gone();
+    }
+
     /// Publishes the end.
-    pub(super) fn finish(&self, exit: ExecExit) {
+    fn finish(&self, exit: ExecExit) {
         let mut state = self.state();
         let slowest = state.slowest();
         state.stdout.compact(slowest.stdout);
@@ -140,7 +174,7 @@ impl Exec {
     }
 
     /// Waits for the end.
-    pub(super) async fn ended(&self) -> Arc<ExecExit> {
+    pub(super) async fn exited(&self) -> Arc<ExecExit> {
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
@@ -153,7 +187,7 @@ impl Exec {
     }
 
     /// Waits until nothing of the process tree is left.
-    pub(super) async fn gone(&self) {
+    pub(super) async fn left_nothing(&self) {
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
@@ -163,6 +197,80 @@ impl Exec {
             }
             changed.await;
         }
+    }
+}
+
+impl Owner for Exec {
+    fn id(&self) -> &str {
+        self.id()
+    }
+
+    fn attention(&self) -> &Notify {
+        &self.attention
+    }
+
+    fn wishes(&self, now: Instant) -> Wishes {
+        let state = self.state();
+        if state.exit.is_some() {
+            // What it left behind is ended on request only.
+            let ending = state.kill_wish.map(|(reason, signal)| Ending { reason, signal, grace: TERM_GRACE });
+            return Wishes { stdout: true, stderr: true, ending, again: None };
+        }
+        let slowest = state.slowest();
+        let (stdout, stderr) = (state.stdout.has_room(slowest.stdout), state.stderr.has_room(slowest.stderr));
+        let (alone_since, lease_until) = (state.alone_since, state.lease_until);
+        let (kill_wish, timeout_at) = (state.kill_wish, state.timeout_at);
+        drop(state);
+        let gone_at = match self.request.on_disconnect {
+            OnDisconnect::Kill => {
+                [alone_since.map(|since| since + self.grace), lease_until].into_iter().flatten().min()
+            }
+            OnDisconnect::Detach => None,
+        };
+        let is_over = |deadline: Option<Instant>| deadline.is_some_and(|deadline| now >= deadline);
+        let wish = match kill_wish {
+            Some(wish) => Some(wish),
+            None if is_over(timeout_at) => Some((EndedBy::Timeout, libc::SIGTERM)),
+            None if is_over(gone_at) => Some((EndedBy::Disconnect, libc::SIGTERM)),
+            None => None,
+        };
+        let ending = wish.map(|(reason, signal)| Ending { reason, signal, grace: TERM_GRACE });
+        Wishes { stdout, stderr, ending, again: timeout_at.into_iter().chain(gone_at).min() }
+    }
+
+    fn take(&self, pipe: Pipe, bytes: &[u8]) {
+        let mut state = self.state();
+        if state.exit.is_some() {
+            return;
+        }
+        let slowest = state.slowest();
+        match pipe {
+            Pipe::Stdout => state.stdout.push(bytes, slowest.stdout),
+            Pipe::Stderr => state.stderr.push(bytes, slowest.stderr),
+        }
+        drop(state);
+        self.changed.notify_waiters();
+    }
+
+    fn ended(&self, end: End) {
+        let state = self.state();
+        let (stdout, stderr) = (state.stdout.captured(), state.stderr.captured());
+        drop(state);
+        self.finish(ExecExit {
+            id: self.id().to_owned(),
+            exit_code: end.exit_code,
+            signal: end.signal,
+            ended_by: end.ended_by,
+            out_of_memory: end.out_of_memory,
+            stdout,
+            stderr,
+            duration_ms: end.duration.as_millis() as u64,
+        });
+    }
+
+    fn gone(&self) {
+        self.state().gone = true;
+        self.changed.notify_waiters();
     }
 }
 

@@ -20,8 +20,8 @@ use cap_std::fs::Dir;
 use percent_encoding::percent_decode_str;
 use sandbox_api::{ControlErrorCode, WORKSPACE};
 
-use super::exec::Credentials;
 use super::settings::Settings;
+use super::tree::Credentials;
 use crate::http::Problem;
 
 /// The workspace, and whom its files belong to.

@@ -3,11 +3,15 @@
 use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::sync::Mutex;
+use std::time::{Duration, Instant};
 
 use super::launch::Stacks;
 
 /// Rounds in which a tree that grows while it is being stopped is looked at again.
 const STOP_ROUNDS: usize = 64;
+
+/// Time that killing everything may take when the daemon shuts down.
+const SHUTDOWN_PATIENCE: Duration = Duration::from_secs(2);
 
 /// One line of `/proc/<pid>/stat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -162,6 +166,24 @@ impl Supervisors {
             found.extend(orphans.iter().filter(|process| !process.zombie).map(|process| process.pid));
             found
         })
+    }
+
+    /// Kills everything and waits for it, within bounds. It blocks the event loop on purpose: a stream must break off
+    /// rather than tell of an end that the shutdown made, and nothing is started again.
+    pub(crate) fn shut_down(&self) {
+        let deadline = Instant::now() + SHUTDOWN_PATIENCE;
+        while Instant::now() < deadline {
+            let mut busy = self.kill_orphans();
+            for supervisor in self.all() {
+                kill_all(supervisor);
+                busy = true;
+            }
+            if !busy {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+            self.reap();
+        }
     }
 }
 

@@ -13,8 +13,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 use rustix::pipe::{PipeFlags, pipe_with};
 
+use super::members::{kill_all, send, signal_all};
 use super::supervisor::{Credentials, NONE, Orders, REPORT_BYTES, Report, supervise};
-use super::tree::{kill_all, send, signal_all};
 
 /// How long a supervisor may take to its first words. The event loop stands still meanwhile: a command that stops its own
 /// supervisor must not stop the daemon.

@@ -1,0 +1,20 @@
+//! Running a command and everything that it starts, as one tree. The only way in which the daemon runs anything.
+//!
+//! `command` checks what is to run, `start` makes its pipes, `launch` and `supervisor` bring it to life under a `filter`,
+//! `run` watches until nothing of it is left, `members` finds and kills processes, `memory` asks for the kernel's
+//! out-of-memory killer. Who keeps the output and says when it is to end is an [`Owner`].
+
+mod command;
+mod filter;
+mod launch;
+mod members;
+mod memory;
+mod run;
+mod start;
+mod supervisor;
+
+pub(crate) use command::{Command, check_environment, check_id};
+pub(crate) use members::{Process, Supervisors, descendants, kill_all, send, snapshot};
+pub(crate) use run::{End, Ending, Owner, Pipe, Run, Wishes};
+pub(crate) use start::{Input, Refused, start};
+pub(crate) use supervisor::Credentials;

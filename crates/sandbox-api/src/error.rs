@@ -21,6 +21,13 @@ pub enum ControlErrorCode {
     NotRunning,
     /// 409: the path is a directory where a file is needed, or the reverse.
     WrongFileType,
+    /// 409: there is something of that name already, or the directory is not empty.
+    AlreadyExists,
+    /// 409: a piece does not follow what has arrived of the upload, or another one is being written; the message says how
+    /// much has arrived.
+    UploadConflict,
+    /// 412: the file is not the version that the caller meant. Nothing was carried out.
+    PreconditionFailed,
     /// 410: the caller meant another boot of this sandbox. Nothing was carried out.
     StaleGeneration,
     /// 411: a raw upload must declare its length.

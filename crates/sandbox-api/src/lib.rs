@@ -19,7 +19,11 @@ pub use exec::{
     CapturedOutput, EndedBy, ExecExit, ExecRequest, ExecStarted, ExecState, ExecStatus, KillRequest, OnDisconnect,
     OutputChunk, event,
 };
-pub use files::FileWritten;
+pub use files::{
+    ArchiveExtracted, ArchiveFormat, ChangeKind, DirectoryListing, DirectoryMade, EntryDeleted, FileChange, FileInfo,
+    FileType, FileWritten, MoveRequest, Moved, PathEncoding, SearchMatch, SearchRequest, SearchResult, Truncation,
+    UPLOAD_ID_HEADER, UploadProgress, WatchEnd, WatchEnded, watch_event,
+};
 pub use health::{Health, Isolation, Limits, Metrics, NetworkIsolation};
 pub use host::{HostHealth, HostSandbox, HostStart, ResourcesReleased};
 pub use life::{Activity, Environment, HostStopped};

@@ -59,7 +59,7 @@ mod tests {
         let count = ids.len();
         ids.sort();
         ids.dedup();
-        assert_eq!((ids.len(), count), (13, 13));
+        assert_eq!((ids.len(), count), (25, 25));
     }
 
     #[test]

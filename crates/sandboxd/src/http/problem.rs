@@ -29,13 +29,30 @@ impl Problem {
         Self::new(ControlErrorCode::Internal, "the daemon met a fault; its log has the cause")
     }
 
+    /// The same about another field than the one that the message begins with.
+    pub(crate) fn renamed(mut self, from: &str, to: &str) -> Self {
+        if let Some(rest) = self.message.strip_prefix(from).filter(|rest| rest.starts_with(':')) {
+            self.message = format!("{to}{rest}");
+        }
+        self
+    }
+
+    /// The same with more to say.
+    pub(crate) fn followed_by(mut self, more: &str) -> Self {
+        self.message.push_str(more);
+        self
+    }
+
     fn status(&self) -> StatusCode {
         match self.code {
             ControlErrorCode::Unauthenticated => StatusCode::UNAUTHORIZED,
             ControlErrorCode::InvalidArguments | ControlErrorCode::UploadAborted => StatusCode::BAD_REQUEST,
             ControlErrorCode::PathEscapes | ControlErrorCode::PermissionDenied => StatusCode::FORBIDDEN,
             ControlErrorCode::NotFound | ControlErrorCode::NotRunning => StatusCode::NOT_FOUND,
-            ControlErrorCode::WrongFileType => StatusCode::CONFLICT,
+            ControlErrorCode::WrongFileType | ControlErrorCode::AlreadyExists | ControlErrorCode::UploadConflict => {
+                StatusCode::CONFLICT
+            }
+            ControlErrorCode::PreconditionFailed => StatusCode::PRECONDITION_FAILED,
             ControlErrorCode::StaleGeneration => StatusCode::GONE,
             ControlErrorCode::LengthRequired => StatusCode::LENGTH_REQUIRED,
             ControlErrorCode::PayloadTooLarge => StatusCode::PAYLOAD_TOO_LARGE,

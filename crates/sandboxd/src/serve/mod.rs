@@ -1,7 +1,7 @@
 //! `sandboxd serve`: the control server of one sandbox.
 //!
 //! Every route needs the boot's token, every answer carries the boot id, and a request that means another boot is
-//! refused before anything happens. Leaves out processes, sessions, archives and ports, which have routes of their own later.
+//! refused before anything happens. Leaves out processes, sessions and ports, which have routes of their own later.
 
 mod activity;
 mod exec;
@@ -72,6 +72,11 @@ pub(crate) fn run(options: ServeOptions) -> Result<(), String> {
     // SAFETY: ignoring a signal installs no handler.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
     prepare_root(&options)?;
+    if options.credentials.is_some() {
+        // Work on files takes the user's ids, and the groups of the daemon must not open more to it.
+        // SAFETY: there is one thread yet, and an empty list is read from nowhere.
+        unsafe { libc::setgroups(0, std::ptr::null()) };
+    }
     let root = options.root.canonicalize().map_err(|error| format!("--root {}: {error}", options.root.display()))?;
     let settings = Settings {
         boot_id: random_hex(16).map_err(|error| error.to_string())?.into(),
@@ -157,7 +162,16 @@ async fn serve(settings: Arc<Settings>, endpoint: Endpoint) -> std::io::Result<(
     exec::routes::lease,
     files::download::get,
     files::download::head,
-    files::upload::put
+    files::upload::put,
+    files::entries::get,
+    files::entries::delete,
+    files::list::get,
+    files::directories::put,
+    files::moves::post,
+    files::search::post,
+    files::archives::get,
+    files::archives::put,
+    files::watch::get
 ))]
 pub(crate) struct Document;
 

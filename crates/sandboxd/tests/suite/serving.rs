@@ -124,3 +124,46 @@ fn without_a_token_or_with_a_bad_one_it_does_not_start() {
         assert!(String::from_utf8_lossy(&output.stderr).contains("token"));
     }
 }
+
+#[test]
+fn work_on_files_has_the_rights_of_whom_commands_run_as() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let daemon = Daemon::start(&[]);
+    let root = daemon.root.path();
+    // Things of root in the workspace, as a mount or an image may bring them.
+    std::fs::create_dir_all(root.join("roots/closed")).expect("directories");
+    std::fs::write(root.join("roots/closed/f"), "secret").expect("a file");
+    std::fs::set_permissions(root.join("roots/closed"), std::os::unix::fs::PermissionsExt::from_mode(0o700))
+        .expect("the mode");
+    for (method, path, body) in [
+        ("GET", "/v1/files/roots/closed/f", ""),
+        ("GET", "/v1/directories/roots/closed", ""),
+        ("GET", "/v1/entries/roots/closed/f", ""),
+        ("GET", "/v1/archives/roots", ""),
+        ("PUT", "/v1/files/roots/new", "x"),
+        ("PUT", "/v1/directories/roots/new", ""),
+        ("PUT", "/v1/archives/roots/new", "x"),
+        ("DELETE", "/v1/entries/roots/closed?recursive=true", ""),
+        ("POST", "/v1/moves", r#"{"from":"roots/closed","to":"mine"}"#),
+        ("GET", "/v1/watches/roots/closed", ""),
+    ] {
+        daemon.call(method, path, body.as_bytes()).refused(403, "permission_denied", ":");
+    }
+    let search = br#"{"content":"secret","limit":10,"timeoutMs":1000}"#;
+    let found = daemon.call("POST", "/v1/searches", search).json();
+    assert_eq!((found["matches"].as_array().map(Vec::len), found["unread"].as_u64()), (Some(0), Some(1)));
+    // What it makes is the user's, made in whatever way.
+    daemon.call("PUT", "/v1/directories/d/e?recursive=true", b"");
+    daemon.call("POST", "/v1/moves", br#"{"from":"d/e","to":"d/new/e"}"#);
+    let pieces = [("authorization", format!("Bearer {TOKEN}")), ("content-range", "bytes 0-0/1".to_owned())];
+    let pieces: Vec<(&str, &str)> = pieces.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    assert_eq!(call(daemon.address, "PUT", "/v1/files/p/f", &pieces, b"x").status, 201);
+    let archive = daemon.call("GET", "/v1/archives/d?format=tar.gz", b"").body;
+    assert_eq!(daemon.call("PUT", "/v1/archives/u", &archive).status, 200);
+    for path in ["d", "d/new", "d/new/e", "p", "p/f", "u", "u/new/e"] {
+        let metadata = std::fs::symlink_metadata(root.join(path)).expect(path);
+        assert_eq!((metadata.uid(), metadata.gid()), (1000, 1000), "{path}");
+    }
+}

@@ -165,7 +165,7 @@ impl Sandbox {
         self.events("GET", &format!("/v1/execs/{id}{query}"), b"")
     }
 
-    fn events(&self, method: &str, path: &str, body: &[u8]) -> Events {
+    pub(crate) fn events(&self, method: &str, path: &str, body: &[u8]) -> Events {
         let url = format!("http://{}{}{path}", self.address, self.prefix);
         let request = ureq::http::Request::builder()
             .method(method)

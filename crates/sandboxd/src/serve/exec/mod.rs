@@ -11,4 +11,5 @@ mod stream;
 mod table;
 
 pub(super) use routes::routes;
+pub(super) use stream::encode as encode_event;
 pub(crate) use table::{CONCURRENT_EXECS, Table};

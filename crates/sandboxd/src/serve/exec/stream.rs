@@ -102,7 +102,8 @@ impl Reader {
     }
 }
 
-fn encode<T: Serialize>(name: &str, data: &T) -> Option<Bytes> {
+/// One event as it stands on the wire.
+pub(in crate::serve) fn encode<T: Serialize>(name: &str, data: &T) -> Option<Bytes> {
     let mut bytes = format!("event: {name}\ndata: ").into_bytes();
     // JSON has no line breaks of its own, so one data line always holds it.
     if let Err(cause) = serde_json::to_writer(&mut bytes, data) {

@@ -1,9 +1,9 @@
 //! `GET` and `HEAD` of a file: streamed in pieces, so that memory does not depend on its size.
 
-use std::fs::{File, Metadata};
+use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use axum::body::Body;
@@ -19,8 +19,10 @@ use hyper::header::{
 };
 use sandbox_api::{ControlError, ControlErrorCode};
 
+use super::info::etag;
+use super::names::entry_target;
 use super::range::{Wanted, wanted};
-use super::{Workspace, blocking, not_a_file, path, refused};
+use super::{Workspace, not_a_file, refused};
 use crate::http::Problem;
 
 /// Bytes read from the file at once.
@@ -51,16 +53,18 @@ pub(in crate::serve) async fn get(
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let path = path(&uri, &workspace.root)?;
-    let (file, metadata) = blocking(move || {
-        // Not waiting matters for a named pipe, whose opening would hang until somebody writes.
-        let mut options = OpenOptions::new();
-        options.read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY);
-        let file = workspace.dir.open_with(&path, &options).map_err(refused)?.into_std();
-        let metadata = file.metadata().map_err(refused)?;
-        if metadata.is_file() { Ok((file, metadata)) } else { Err(not_a_file()) }
-    })
-    .await?;
+    let path = entry_target(&uri, "/v1/files/", &workspace)?;
+    let (file, metadata, etag) = workspace
+        .run(move |workspace| {
+            // Not waiting matters for a named pipe, whose opening would hang until somebody writes.
+            let mut options = OpenOptions::new();
+            options.read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY);
+            let file = workspace.dir.open_with(&path, &options).map_err(refused)?.into_std();
+            let metadata = file.metadata().map_err(refused)?;
+            let stat = rustix::fs::fstat(&file).map_err(|error| refused(error.into()))?;
+            if metadata.is_file() { Ok((file, metadata, etag(&stat))) } else { Err(not_a_file()) }
+        })
+        .await?;
 
     let size = metadata.len();
     let (status, bytes) = match wanted(headers.get(RANGE).and_then(|value| value.to_str().ok()), size) {
@@ -80,7 +84,7 @@ pub(in crate::serve) async fn get(
     if status == StatusCode::PARTIAL_CONTENT {
         set(&mut response, CONTENT_RANGE, format!("bytes {}-{}/{size}", bytes.start, bytes.end - 1));
     }
-    set(&mut response, ETAG, etag(&metadata));
+    set(&mut response, ETAG, etag);
     if let Ok(modified) = metadata.modified() {
         set(&mut response, LAST_MODIFIED, httpdate::fmt_http_date(modified));
     }
@@ -113,12 +117,6 @@ fn set(response: &mut Response, name: HeaderName, value: String) {
     if let Ok(value) = HeaderValue::from_str(&value) {
         response.headers_mut().insert(name, value);
     }
-}
-
-/// Changes with every write and every replacement of the file.
-fn etag(metadata: &Metadata) -> String {
-    let (seconds, nanoseconds) = (metadata.mtime(), metadata.mtime_nsec());
-    format!("\"{:x}-{:x}-{seconds:x}.{nanoseconds:x}\"", metadata.ino(), metadata.len())
 }
 
 /// The bytes of the range. A file that shrinks meanwhile breaks the stream, so that it is not taken for complete.

@@ -24,6 +24,7 @@ pub enum ErrorCode {
     StaleGeneration,
     Interrupted,
     LengthRequired,
+    PreconditionFailed,
     PayloadTooLarge,
     RangeNotSatisfiable,
     RateLimited,
@@ -46,7 +47,7 @@ struct Row {
 
 impl ErrorCode {
     /// Every code, in the order of the documentation.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::MalformedRequest,
         Self::UnknownTool,
         Self::InvalidArguments,
@@ -58,6 +59,7 @@ impl ErrorCode {
         Self::StaleGeneration,
         Self::Interrupted,
         Self::LengthRequired,
+        Self::PreconditionFailed,
         Self::PayloadTooLarge,
         Self::RangeNotSatisfiable,
         Self::RateLimited,
@@ -84,6 +86,7 @@ impl ErrorCode {
             Self::StaleGeneration => (410, "The sandbox was replaced", false),
             Self::Interrupted => (409, "Interrupted", false),
             Self::LengthRequired => (411, "Length required", false),
+            Self::PreconditionFailed => (412, "Precondition failed", false),
             Self::PayloadTooLarge => (413, "Payload too large", false),
             Self::RangeNotSatisfiable => (416, "Range not satisfiable", false),
             Self::RateLimited => (429, "Rate limited", true),
@@ -230,7 +233,10 @@ impl From<ControlError> for Error {
             ControlErrorCode::InvalidArguments | ControlErrorCode::UploadAborted => ErrorCode::InvalidArguments,
             ControlErrorCode::PathEscapes | ControlErrorCode::PermissionDenied => ErrorCode::Forbidden,
             ControlErrorCode::NotFound => ErrorCode::NotFound,
-            ControlErrorCode::WrongFileType => ErrorCode::Conflict,
+            ControlErrorCode::WrongFileType | ControlErrorCode::AlreadyExists | ControlErrorCode::UploadConflict => {
+                ErrorCode::Conflict
+            }
+            ControlErrorCode::PreconditionFailed => ErrorCode::PreconditionFailed,
             ControlErrorCode::StaleGeneration => ErrorCode::StaleGeneration,
             ControlErrorCode::LengthRequired => ErrorCode::LengthRequired,
             ControlErrorCode::PayloadTooLarge => ErrorCode::PayloadTooLarge,

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
-use sandbox_api::{EncodedBytes, OutputChunk};
+use sandbox_api::{EncodedBytes, FileChange, OutputChunk};
 
 use crate::redaction::{RedactingStream, Redactor};
 
@@ -31,6 +31,10 @@ impl Channel {
 pub enum Event {
     /// A piece of output; text is never cut inside a character. `offset` is that of its first byte in its channel.
     Output { channel: Channel, bytes: Vec<u8>, offset: u64 },
+    /// What was asked to be told is told from here on.
+    Ready,
+    /// Something happened to an entry of a watched directory.
+    Change(FileChange),
     /// Nothing, for a while: the call lives.
     Heartbeat,
 }
@@ -71,6 +75,7 @@ impl EventSink for NoEvents {
 /// Masks secrets in output before it reaches `inner`, also where a secret is cut by the border of two pieces.
 pub struct RedactingSink {
     inner: Rc<dyn EventSink>,
+    redactor: Redactor,
     channels: RefCell<[MaskedChannel; 2]>,
 }
 
@@ -87,7 +92,11 @@ impl RedactingSink {
     pub fn new(inner: Rc<dyn EventSink>, redactor: &Redactor) -> Self {
         let masked =
             |channel| MaskedChannel { channel, stream: RedactingStream::new(redactor.clone()), offset: 0, taken: 0 };
-        Self { inner, channels: RefCell::new([masked(Channel::Stdout), masked(Channel::Stderr)]) }
+        Self {
+            inner,
+            redactor: redactor.clone(),
+            channels: RefCell::new([masked(Channel::Stdout), masked(Channel::Stderr)]),
+        }
     }
 
     /// Passes on what is still held back, once no more output will come.
@@ -132,6 +141,11 @@ impl EventSink for RedactingSink {
     fn emit(&self, event: Event) -> LocalBoxFuture<'_, Result<(), ReaderGone>> {
         let event = match event {
             Event::Output { channel, bytes, offset } => self.mask(channel, &bytes, offset),
+            Event::Change(change) => Some(Event::Change(FileChange {
+                path: self.redactor.text(&change.path),
+                from: change.from.map(|from| self.redactor.text(&from)),
+                ..change
+            })),
             other => Some(other),
         };
         match event {

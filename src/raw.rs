@@ -5,9 +5,10 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use sandbox_api::UPLOAD_ID_HEADER;
 use serde_json::{Value, json};
 
-use crate::error::Result;
+use crate::error::{ErrorCode, Result};
 use crate::events::EventSink;
 use crate::registry::{CallFacts, Context, Method, Prepared, Route, Tool};
 use crate::services::Body;
@@ -16,13 +17,18 @@ use crate::tenant::admission::SandboxClaim;
 /// A transfer takes at most this long.
 pub const TRANSFER_DEADLINE: Duration = Duration::from_secs(3600);
 
+/// Headers of a request that a tool sees.
+pub const HEADERS: [&str; 5] = ["range", "content-range", "if-match", "if-none-match", UPLOAD_ID_HEADER];
+
 /// A request on a raw route.
 pub struct RawRequest {
     pub method: Method,
     /// Parameters of the path by name, percent-encoded as they stand in the URL.
     pub parameters: BTreeMap<String, String>,
-    /// The header `Range`, as sent.
-    pub range: Option<String>,
+    /// Headers that say what the request means, by lower-case name: see [`HEADERS`].
+    pub headers: Vec<(&'static str, String)>,
+    /// The query with its question mark, as it stands in the URL; empty without one.
+    pub query: String,
     /// Declared length of the body.
     pub length: Option<u64>,
     pub body: Option<Box<dyn Body>>,
@@ -42,9 +48,46 @@ pub struct RawResponse {
     pub body: Box<dyn Body>,
 }
 
+/// What raw routes take and answer.
+#[derive(Debug)]
+pub struct RawContract {
+    pub headers: &'static [RawParameter],
+    pub query: &'static [RawParameter],
+    pub successes: &'static [RawSuccess],
+    /// Codes beside those that every call can have.
+    pub codes: &'static [ErrorCode],
+}
+
+/// A header or a parameter of the query.
+#[derive(Debug)]
+pub struct RawParameter {
+    pub name: &'static str,
+    pub description: &'static str,
+    /// Whether it may be given several times.
+    pub repeated: bool,
+}
+
+/// One kind of success.
+#[derive(Debug)]
+pub struct RawSuccess {
+    pub status: u16,
+    pub description: &'static str,
+    pub body: RawContent,
+}
+
+/// What a success holds.
+#[derive(Debug)]
+pub enum RawContent {
+    Bytes,
+    /// JSON of this schema.
+    Json(fn() -> Value),
+}
+
 /// A tool that serves raw bytes as well.
 pub trait RawTool: Tool {
     const RAW_ROUTES: &'static [Route];
+    /// What a client is told of them beside their paths.
+    const RAW_CONTRACT: RawContract;
 
     /// Checks the request, and names the sandbox that it is about.
     fn raw_claim(request: &RawRequest) -> Result<SandboxClaim>;
@@ -69,7 +112,8 @@ fn record(request: &RawRequest) -> Value {
     json!({
         "method": request.method,
         "path": request.parameters,
-        "range": request.range,
+        "headers": request.headers.iter().map(|(name, value)| (*name, value.as_str())).collect::<BTreeMap<_, _>>(),
+        "query": request.query,
         "length": request.length,
     })
 }

@@ -20,7 +20,7 @@ use crate::error::{Error, Result, field_name};
 use crate::events::EventSink;
 use crate::guardrails::{Annotations, Execution, Guardrails};
 use crate::platform::Platform;
-use crate::raw::{RawRequest, RawResponse, RawTool};
+use crate::raw::{RawContract, RawRequest, RawResponse, RawTool};
 use crate::sandbox::record::{Create, Record, Settings};
 use crate::schema;
 use crate::services::Services;
@@ -146,6 +146,8 @@ pub struct Description {
     pub execution: Execution,
     pub routes: &'static [Route],
     pub raw_routes: &'static [Route],
+    #[serde(skip)]
+    pub raw_contract: Option<&'static RawContract>,
 }
 
 /// A sandbox may have to be started before a tool can act on it.
@@ -175,6 +177,7 @@ impl Entry {
                 execution: T::EXECUTION,
                 routes: T::ROUTES,
                 raw_routes: &[],
+                raw_contract: None,
             },
             validator: OnceCell::new(),
             prepare: prepare::<T>,
@@ -186,6 +189,7 @@ impl Entry {
     pub fn of_raw<T: RawTool>() -> Self {
         let mut entry = Self::of::<T>();
         entry.description.raw_routes = T::RAW_ROUTES;
+        entry.description.raw_contract = Some(const { &T::RAW_CONTRACT });
         entry.prepare_raw = Some(crate::raw::prepare::<T>);
         entry
     }

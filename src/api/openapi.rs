@@ -6,6 +6,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::error::{ErrorCode, Problem};
+use crate::raw::RawContent;
 use crate::registry::{Description, Entry, Method, Registry};
 use crate::schema;
 use crate::tools;
@@ -51,8 +52,9 @@ fn document(registry: &Registry) -> Value {
         for (index, route) in tool.routes.iter().enumerate() {
             add(&mut paths, &openapi_path(route.path), route.method, resource_operation(tool, route, index));
         }
-        for route in tool.raw_routes {
-            add(&mut paths, &openapi_path(route.path), route.method, raw_operation(tool, route));
+        for (index, route) in tool.raw_routes.iter().enumerate() {
+            let same = tool.raw_routes.iter().take(index).filter(|other| other.method == route.method).count();
+            add(&mut paths, &openapi_path(route.path), route.method, raw_operation(tool, route, same));
         }
     }
     json!({
@@ -165,8 +167,8 @@ fn tool_operation(tool: &Description) -> Value {
     let type_name = pascal(tool.name);
     let events = json!({
         "type": "string",
-        "description": "Server-sent events: stdout and stderr with {data, encoding, offset}, then exactly one of result (the \
-            output) and error (the problem).",
+        "description": "Server-sent events: stdout and stderr with {data, encoding, offset}, or ready and change of a watch, \
+            then exactly one of result (the output) and error (the problem).",
     });
     let mut success = output(&type_name);
     if let Some(Value::Object(content)) = success.get_mut("content") {
@@ -208,7 +210,8 @@ fn resource_operation(tool: &Description, route: &crate::registry::Route, index:
     operation
 }
 
-fn raw_operation(tool: &Description, route: &crate::registry::Route) -> Value {
+/// `index` counts the routes of the same method.
+fn raw_operation(tool: &Description, route: &crate::registry::Route, index: usize) -> Value {
     let mut parameters: Vec<Value> =
         path_parameters(route.path).iter().map(|name| parameter(tool, name, "path")).collect();
     let bytes = json!({ "application/octet-stream": { "schema": { "type": "string", "format": "binary" } } });
@@ -216,35 +219,35 @@ fn raw_operation(tool: &Description, route: &crate::registry::Route) -> Value {
     let mut codes = COMMON.to_vec();
     let mut operation = Map::new();
     if route.method == Method::Put {
-        let written = json!({
-            "type": "object",
-            "properties": { "size": { "type": "integer", "minimum": 0 }, "created": { "type": "boolean" } },
-            "required": ["size", "created"],
-        });
-        let content = json!({ "application/json": { "schema": written } });
-        all.insert("200".to_owned(), json!({ "description": "The file was replaced", "content": content }));
-        all.insert("201".to_owned(), json!({ "description": "The file was created", "content": content }));
-        codes.push(ErrorCode::LengthRequired);
         operation.insert("requestBody".to_owned(), json!({ "required": false, "content": bytes }));
-    } else {
-        let range = json!({
-            "name": "Range",
-            "in": "header",
-            "required": false,
-            "description": "One range of bytes, as `bytes=0-1023`.",
-            "schema": { "type": "string" },
-        });
-        parameters.push(range);
-        let content = if route.method == Method::Get { bytes } else { json!({}) };
-        all.insert("200".to_owned(), json!({ "description": "The whole file", "content": content }));
-        all.insert("206".to_owned(), json!({ "description": "The range", "content": content }));
-        codes.push(ErrorCode::RangeNotSatisfiable);
+    }
+    if let Some(contract) = tool.raw_contract {
+        let places = [("header", contract.headers), ("query", contract.query)];
+        for (place, given) in places.iter().flat_map(|(place, given)| given.iter().map(move |given| (place, given))) {
+            let text = json!({ "type": "string" });
+            parameters.push(json!({
+                "name": given.name,
+                "in": place,
+                "required": false,
+                "description": given.description,
+                "schema": if given.repeated { json!({ "type": "array", "items": text }) } else { text },
+            }));
+        }
+        for success in contract.successes {
+            let content = match (&success.body, route.method) {
+                (_, Method::Head) => json!({}),
+                (RawContent::Bytes, _) => bytes.clone(),
+                (RawContent::Json(schema), _) => json!({ "application/json": { "schema": schema() } }),
+            };
+            let success_body = json!({ "description": success.description, "content": content });
+            all.insert(success.status.to_string(), success_body);
+        }
+        codes.extend(contract.codes);
     }
     problems(&mut all, &codes);
-    operation.insert(
-        "operationId".to_owned(),
-        json!(format!("{}Raw{}", tool.name, pascal(&route.method.as_str().to_ascii_lowercase()))),
-    );
+    let number = if index == 0 { String::new() } else { (index + 1).to_string() };
+    let method = pascal(&route.method.as_str().to_ascii_lowercase());
+    operation.insert("operationId".to_owned(), json!(format!("{}Raw{method}{number}", tool.name)));
     operation.insert("summary".to_owned(), json!(format!("{} as raw bytes", tool.annotations.title)));
     operation.insert("tags".to_owned(), json!(["files"]));
     operation.insert("parameters".to_owned(), Value::Array(parameters));

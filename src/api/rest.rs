@@ -29,7 +29,7 @@ use crate::registry::{Method, Registry};
 use crate::workers::backend::WorkersBackend;
 use crate::workers::body::{JsBody, to_js};
 use crate::workers::platform::uuid;
-use crate::{platform, sse, tools};
+use crate::{platform, raw, sse, tools};
 
 const DOOR: &str = "rest";
 
@@ -71,7 +71,8 @@ fn preflight() -> worker::Result<Response> {
     headers.set("access-control-allow-methods", "GET, HEAD, POST, PUT, DELETE, OPTIONS")?;
     headers.set(
         "access-control-allow-headers",
-        "authorization, content-type, accept, range, prefer, idempotency-key, traceparent",
+        "authorization, content-type, accept, range, content-range, if-match, if-none-match, upload-id, prefer, \
+         idempotency-key, traceparent",
     )?;
     headers.set("access-control-max-age", "86400")?;
     Ok(ResponseBuilder::new().with_status(204).with_headers(headers).empty())
@@ -82,7 +83,8 @@ fn cors(headers: &Headers) -> worker::Result<()> {
     headers.set("access-control-allow-origin", "*")?;
     headers.set(
         "access-control-expose-headers",
-        "x-request-id, retry-after, content-length, content-range, accept-ranges, etag, last-modified, location",
+        "x-request-id, retry-after, content-length, content-range, accept-ranges, etag, last-modified, location, \
+         x-archive-omitted",
     )
 }
 
@@ -313,6 +315,8 @@ impl EventSink for Events {
                     let chunk = serde_json::to_string(&Event::chunk(&bytes, offset)).unwrap_or_default();
                     sse::encode(channel.name(), &chunk)
                 }
+                Event::Ready => sse::encode("ready", "{}"),
+                Event::Change(change) => sse::encode("change", &serde_json::to_string(&change).unwrap_or_default()),
                 Event::Heartbeat => sse::HEARTBEAT.to_owned(),
             };
             sender.send(Frame::Text(text)).await.map_err(|_| ReaderGone)
@@ -340,17 +344,19 @@ fn raw_request(request: &Request, parameters: BTreeMap<String, String>) -> Resul
         worker::Method::Head => Method::Head,
         _ => Method::Get,
     };
-    let conditions = ["if-match", "if-none-match", "if-unmodified-since"];
-    if let (Method::Put, Some(name)) = (method, conditions.iter().find(|name| header(request, name).is_some())) {
-        let message = format!("an upload takes no conditions; send it without the header {name}");
-        return Err(Error::new(ErrorCode::InvalidArguments, message).detail("header", *name));
+    if method == Method::Put && header(request, "if-unmodified-since").is_some() {
+        let message = "an upload takes the conditions If-Match and If-None-Match; times are too coarse for one";
+        return Err(Error::new(ErrorCode::InvalidArguments, message).detail("header", "if-unmodified-since"));
     }
     let length = header(request, "content-length");
     let length = length
         .map(|text| text.parse::<u64>().map_err(|_| Error::invalid("/Content-Length", "is not a number of bytes")))
         .transpose()?;
     // A range that holds only for one version of the file is answered with the whole file, which is always right.
-    let range = header(request, "range").filter(|_| header(request, "if-range").is_none());
+    let whole = header(request, "if-range").is_some();
+    let headers = raw::HEADERS.into_iter().filter(|name| !(whole && *name == "range"));
+    let headers = headers.filter_map(|name| header(request, name).map(|value| (name, value))).collect();
+    let query = request.url().map_err(Error::internal)?.query().map(|query| format!("?{query}")).unwrap_or_default();
     let body = (method == Method::Put).then(|| Box::new(JsBody(request.inner().body())) as _);
-    Ok(RawRequest { method, parameters, range, length, body })
+    Ok(RawRequest { method, parameters, headers, query, length, body })
 }

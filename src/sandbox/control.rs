@@ -5,7 +5,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use sandbox_api::{BOOT_ID_HEADER, ControlErrorCode};
+use sandbox_api::{BOOT_ID_HEADER, ControlErrorCode, UPLOAD_ID_HEADER};
 use wasm_bindgen::JsValue;
 use worker::{Request, Response};
 
@@ -24,6 +24,9 @@ pub const GENERATION_HEADER: &str = "x-sandbox-generation";
 
 /// Requests made for one control request: the second after a start that the first one showed to be needed.
 const ATTEMPTS: u32 = 2;
+
+/// Headers of a request that the sandbox is to see.
+const PASSED_ON: [&str; 6] = ["accept", "range", "content-range", "if-match", "if-none-match", UPLOAD_ID_HEADER];
 
 /// Passes one request on to the sandbox, and its answer back, unread.
 pub async fn control(inner: &Rc<Inner>, request: &Request, path: &str) -> Result<Response> {
@@ -51,8 +54,7 @@ pub async fn control(inner: &Rc<Inner>, request: &Request, path: &str) -> Result
             continue;
         }
         let body = json.as_ref().map(JsValue::from).or_else(|| stream.clone().map(JsValue::from));
-        let headers =
-            ["accept", "range"].into_iter().filter_map(|name| header(name).map(|value| (name, value))).collect();
+        let headers = PASSED_ON.into_iter().filter_map(|name| header(name).map(|value| (name, value))).collect();
         let sent =
             transport.control(Control { method: &method, path, headers, body, boot_id: &boot_id, deadline }).await;
         match sent {

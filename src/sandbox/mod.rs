@@ -2,6 +2,7 @@
 
 pub mod container_errors;
 pub mod exec;
+pub mod files;
 pub mod record;
 pub mod state;
 

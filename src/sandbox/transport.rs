@@ -142,6 +142,7 @@ fn by_status(status: u16, text: &str) -> ControlError {
         404 => ControlErrorCode::NotFound,
         409 => ControlErrorCode::WrongFileType,
         410 => ControlErrorCode::StaleGeneration,
+        412 => ControlErrorCode::PreconditionFailed,
         413 => ControlErrorCode::PayloadTooLarge,
         416 => ControlErrorCode::RangeNotSatisfiable,
         502..=504 => ControlErrorCode::NoAnswer,

@@ -4,11 +4,21 @@ pub mod path;
 pub mod sandbox_info;
 
 pub mod create_sandbox;
+pub mod delete_file;
 pub mod destroy_sandbox;
+pub mod download_archive;
+pub mod edit_file;
 pub mod exec;
 pub mod get_sandbox;
+pub mod list_files;
 pub mod list_sandboxes;
+pub mod make_directory;
+pub mod move_file;
 pub mod read_file;
+pub mod search_files;
+pub mod stat_file;
+pub mod upload_archive;
+pub mod watch_files;
 pub mod write_file;
 
 use crate::registry::{Entry, Registry};
@@ -23,6 +33,16 @@ pub fn registry() -> Registry {
         Entry::of::<exec::Exec>(),
         Entry::of_raw::<read_file::ReadFile>(),
         Entry::of_raw::<write_file::WriteFile>(),
+        Entry::of::<edit_file::EditFile>(),
+        Entry::of::<list_files::ListFiles>(),
+        Entry::of::<stat_file::StatFile>(),
+        Entry::of::<make_directory::MakeDirectory>(),
+        Entry::of::<move_file::MoveFile>(),
+        Entry::of::<delete_file::DeleteFile>(),
+        Entry::of::<search_files::SearchFiles>(),
+        Entry::of::<watch_files::WatchFiles>(),
+        Entry::of_raw::<download_archive::DownloadArchive>(),
+        Entry::of_raw::<upload_archive::UploadArchive>(),
     ])
 }
 

@@ -1,4 +1,9 @@
 //! Paths inside a sandbox. The sandbox itself holds a path in its workspace; here only what no path can be is refused.
+//!
+//! Names are bytes. A path in JSON is text, and where its bytes are not UTF-8 it is percent-encoded as in a URL, which
+//! `pathEncoding` says. Every tool takes what every other one answers.
+
+use sandbox_api::PathEncoding;
 
 use crate::api::routes::percent_decode;
 use crate::error::{Error, Result};
@@ -6,41 +11,77 @@ use crate::identifier::SandboxId;
 use crate::raw::RawRequest;
 use crate::tenant::admission::SandboxClaim;
 
+/// Routes of the control API that are followed by a path.
+pub const FILES: &str = "/v1/files/";
+pub const ENTRIES: &str = "/v1/entries/";
+pub const DIRECTORIES: &str = "/v1/directories/";
+pub const WATCHES: &str = "/v1/watches/";
+pub const ARCHIVES: &str = "/v1/archives/";
+
+/// Longest path, as the kernel has it.
+const LONGEST: usize = 4096;
+
 /// Refuses what cannot name a file.
-pub fn check(pointer: &str, path: &str) -> Result<()> {
-    if path.contains('\0') {
-        return Err(Error::invalid(pointer, "holds a NUL character"));
-    }
-    if path.len() > 4096 {
-        return Err(Error::invalid(pointer, "is longer than 4096 bytes"));
-    }
+pub fn check(pointer: &str, path: &str, encoding: PathEncoding) -> Result<()> {
+    check_directory(pointer, path, encoding)?;
     if matches!(path, "." | "..") {
         return Err(Error::invalid(pointer, "names a directory"));
     }
     Ok(())
 }
 
-/// Route of the control API for a path in clear text.
-pub fn control(path: &str) -> String {
-    let mut route = String::from("/v1/files/");
-    for byte in path.bytes() {
+/// Refuses what cannot name anything; a directory may be the workspace itself.
+pub fn check_directory(pointer: &str, path: &str, encoding: PathEncoding) -> Result<()> {
+    let bytes = bytes(pointer, path, encoding)?;
+    if bytes.contains(&0) {
+        return Err(Error::invalid(pointer, "holds a NUL character"));
+    }
+    if bytes.len() > LONGEST {
+        return Err(Error::invalid(pointer, format!("is longer than {LONGEST} bytes")));
+    }
+    Ok(())
+}
+
+/// The bytes that a path stands for.
+fn bytes(pointer: &str, path: &str, encoding: PathEncoding) -> Result<Vec<u8>> {
+    if encoding == PathEncoding::Utf8 {
+        return Ok(path.as_bytes().to_vec());
+    }
+    let whole = |part: &str| part.bytes().take(2).filter(u8::is_ascii_hexdigit).count() == 2;
+    if !path.split('%').skip(1).all(whole) {
+        return Err(Error::invalid(pointer, "has a % that is not followed by two hexadecimal digits"));
+    }
+    Ok(percent_encoding::percent_decode_str(path).collect())
+}
+
+/// Target of a request to the control API: one of the routes above, and a path.
+pub fn control(route: &str, path: &str, encoding: PathEncoding) -> Result<String> {
+    let mut target = route.to_owned();
+    for byte in bytes("/path", path, encoding)? {
         if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'~') {
-            route.push(char::from(byte));
+            target.push(char::from(byte));
         } else {
             // Slashes and dots as well: URL parsers would otherwise resolve `..` before the sandbox sees it.
-            route.push_str(&format!("%{byte:02X}"));
+            target.push_str(&format!("%{byte:02X}"));
         }
     }
-    route
+    Ok(target)
+}
+
+/// A query, from the parameters that are given.
+pub fn query<'a>(parameters: impl IntoIterator<Item = (&'a str, Option<String>)>) -> String {
+    let given = parameters.into_iter().filter_map(|(name, value)| {
+        let value = value?;
+        Some(format!("{name}={}", percent_encoding::utf8_percent_encode(&value, percent_encoding::NON_ALPHANUMERIC)))
+    });
+    let query = given.collect::<Vec<_>>().join("&");
+    if query.is_empty() { query } else { format!("?{query}") }
 }
 
 /// The sandbox of a raw file route.
 pub fn raw_claim(request: &RawRequest) -> Result<SandboxClaim> {
     let id = percent_decode(request.parameter("sandboxId")).unwrap_or_default();
     let sandbox_id = SandboxId::parse(&id).map_err(|error| Error::invalid("/sandboxId", error.to_string()))?;
-    if request.parameter("path").is_empty() {
-        return Err(Error::invalid("/path", "is empty"));
-    }
     Ok(SandboxClaim::Existing { sandbox_id })
 }
 
@@ -50,6 +91,34 @@ mod tests {
 
     #[test]
     fn every_byte_that_a_url_could_read_otherwise_is_encoded() {
-        assert_eq!(control("a b/../é?#%"), "/v1/files/a%20b%2F%2E%2E%2F%C3%A9%3F%23%25");
+        let control = |path, encoding| control(FILES, path, encoding).unwrap();
+        assert_eq!(control("a b/../é?#%", PathEncoding::Utf8), "/v1/files/a%20b%2F%2E%2E%2F%C3%A9%3F%23%25");
+        assert_eq!(control("d/%ff%25", PathEncoding::Percent), "/v1/files/d%2F%FF%25");
+    }
+
+    #[test]
+    fn what_cannot_be_a_path_is_refused_by_its_field() {
+        for (path, encoding) in [
+            ("a\0b", PathEncoding::Utf8),
+            ("a%00b", PathEncoding::Percent),
+            ("100%", PathEncoding::Percent),
+            ("%4", PathEncoding::Percent),
+            ("%zz", PathEncoding::Percent),
+        ] {
+            assert!(check("/from", path, encoding).unwrap_err().message.starts_with("from:"), "{path}");
+        }
+        assert!(check("/path", &"x".repeat(5000), PathEncoding::Utf8).is_err());
+        assert!(check("/path", "..", PathEncoding::Utf8).is_err());
+        assert!(check_directory("/path", "", PathEncoding::Utf8).is_ok());
+        assert!(check("/path", "100%", PathEncoding::Utf8).is_ok());
+    }
+
+    #[test]
+    fn only_given_parameters_are_in_a_query() {
+        assert_eq!(query([("a", None), ("b", None)]), "");
+        assert_eq!(
+            query([("a", Some("x y&=%".into())), ("b", None), ("c", Some("1".into()))]),
+            "?a=x%20y%26%3D%25&c=1"
+        );
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use futures_util::StreamExt;
-use sandbox_api::Encoding;
+use sandbox_api::{Encoding, PathEncoding};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -15,7 +15,7 @@ use crate::error::{Error, ErrorCode, Result};
 use crate::events::EventSink;
 use crate::guardrails::{Annotations, Approval, Execution, Guardrails, RateClass, Role, Scope};
 use crate::identifier::SandboxId;
-use crate::raw::{RawRequest, RawResponse, RawTool};
+use crate::raw::{RawContent, RawContract, RawParameter, RawRequest, RawResponse, RawSuccess, RawTool};
 use crate::registry::{CallFacts, Context, Method, Route, Tool};
 use crate::services::{ControlRequest, RequestBody};
 use crate::tenant::admission::SandboxClaim;
@@ -32,8 +32,11 @@ pub struct Input {
     /// Sandbox that holds the file.
     pub sandbox_id: SandboxId,
     /// Path of the file: relative to /workspace, or absolute inside it.
-    #[schema(min_length = 1, max_length = 4096)]
+    #[schema(min_length = 1, max_length = 12_288)]
     pub path: String,
+    /// `percent` when `path` is percent-encoded, as other tools answer a name that is not UTF-8; default utf-8.
+    #[serde(default)]
+    pub path_encoding: Option<PathEncoding>,
     /// How to answer the content. Default: utf-8 where the bytes read are UTF-8, base64 where they are not. `utf-8`
     /// refuses what is not.
     #[serde(default)]
@@ -98,7 +101,7 @@ impl Tool for ReadFile {
     type Output = Output;
 
     fn claim(input: &Input, _facts: &CallFacts<'_>) -> Result<SandboxClaim> {
-        path::check("/path", &input.path)?;
+        path::check("/path", &input.path, input.path_encoding.unwrap_or_default())?;
         Ok(SandboxClaim::Existing { sandbox_id: input.sandbox_id.clone() })
     }
 
@@ -107,7 +110,7 @@ impl Tool for ReadFile {
         let limit = input.limit.unwrap_or(DEFAULT_LIMIT);
         let request = ControlRequest {
             method: "GET",
-            path: path::control(&input.path),
+            path: path::control(path::FILES, &input.path, input.path_encoding.unwrap_or_default())?,
             headers: vec![("range", format!("bytes={offset}-{}", offset.saturating_add(limit - 1)))],
             body: RequestBody::Empty,
             boot_id: None,
@@ -194,6 +197,20 @@ impl RawTool for ReadFile {
         Route { method: Method::Head, path: "/v1/sandboxes/{sandboxId}/files/{*path}" },
     ];
 
+    const RAW_CONTRACT: RawContract = RawContract {
+        headers: &[RawParameter {
+            name: "Range",
+            description: "One range of bytes, as `bytes=0-1023`.",
+            repeated: false,
+        }],
+        query: &[],
+        successes: &[
+            RawSuccess { status: 200, description: "The whole file", body: RawContent::Bytes },
+            RawSuccess { status: 206, description: "The range", body: RawContent::Bytes },
+        ],
+        codes: &[ErrorCode::RangeNotSatisfiable],
+    };
+
     fn raw_claim(request: &RawRequest) -> Result<SandboxClaim> {
         path::raw_claim(request)
     }
@@ -204,7 +221,7 @@ impl RawTool for ReadFile {
         let control = ControlRequest {
             method: request.method.as_str(),
             path: format!("/v1/files/{}", request.parameter("path")),
-            headers: request.range.map(|range| ("range", range)).into_iter().collect(),
+            headers: request.headers.into_iter().filter(|(name, _)| *name == "range").collect(),
             body: RequestBody::Empty,
             boot_id: None,
             deadline: HEAD_DEADLINE,
@@ -221,7 +238,14 @@ mod tests {
     use super::*;
 
     fn input(encoding: Option<Encoding>) -> Input {
-        Input { sandbox_id: SandboxId::parse("box").unwrap(), path: "a".into(), encoding, offset: None, limit: None }
+        Input {
+            sandbox_id: SandboxId::parse("box").unwrap(),
+            path: "a".into(),
+            path_encoding: None,
+            encoding,
+            offset: None,
+            limit: None,
+        }
     }
 
     #[test]

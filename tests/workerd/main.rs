@@ -13,6 +13,7 @@
 )]
 
 mod admission;
+mod archives_and_watches;
 mod arguments;
 mod commands;
 mod concurrency;
@@ -20,6 +21,7 @@ mod deaths;
 mod disconnects;
 mod doors;
 mod environment;
+mod file_tools;
 mod files;
 mod large_files;
 mod lifecycle;

@@ -33,6 +33,9 @@ const LONGEST_BUFFERED_SECONDS: f64 = 90.0;
 /// After the first change, a buffered watch waits for what comes along with it.
 const QUIET: Duration = Duration::from_millis(300);
 
+/// Where that never ends, the answer comes so long after the first change.
+const LONGEST_GATHERING: Duration = Duration::from_secs(1);
+
 /// A watch that is silent for this long is broken: it carries heartbeats.
 const SILENCE_LIMIT: Duration = Duration::from_secs(4 * HEARTBEAT_SECONDS);
 
@@ -148,23 +151,28 @@ impl Tool for WatchFiles {
         let mut chunks = response.body.chunks();
         let platform = &*context.services.platform;
         let ends_at = platform.now_millis() + i64::try_from((timeout + END_ALLOWANCE).as_millis()).unwrap_or(i64::MAX);
-        let mut watch = Watch { events, changes: Vec::new(), count: 0 };
+        let gathering = i64::try_from(LONGEST_GATHERING.as_millis()).unwrap_or(i64::MAX);
+        let mut watch = Watch { events, changes: Vec::new(), count: 0, answer_by: None };
         let mut decoder = Decoder::default();
         loop {
-            let left = u64::try_from(ends_at - platform.now_millis()).unwrap_or(0);
-            let patience = if watch.changes.is_empty() { SILENCE_LIMIT } else { QUIET };
-            let patience = patience.min(Duration::from_millis(left));
+            let now = platform.now_millis();
+            let until = watch.answer_by.map_or(ends_at, |answer_by| answer_by.min(ends_at));
+            let left = Duration::from_millis(u64::try_from(until - now).unwrap_or(0));
+            let patience = left.min(if watch.answer_by.is_some() { QUIET } else { SILENCE_LIMIT });
             let bytes = match within(platform, patience, chunks.next()).await {
                 Ok(Some(Ok(bytes))) => bytes,
                 Ok(Some(Err(error))) => return Err(broken(&error)),
                 Ok(None) => return Err(broken(&"the stream ended without its terminal event")),
-                Err(_) if !watch.changes.is_empty() => return Ok(watch.over(Ended::Changes)),
+                Err(_) if watch.answer_by.is_some() => return Ok(watch.over(Ended::Changes)),
                 Err(_) => return Err(broken(&"the stream fell silent")),
             };
             for told in decoder.push(&bytes).map_err(|error| broken(&error))? {
                 if let Some(ended) = watch.take(&told.name, &told.data).await? {
                     return Ok(watch.over(ended));
                 }
+            }
+            if watch.answer_by.is_none() && !watch.changes.is_empty() {
+                watch.answer_by = Some(platform.now_millis() + gathering);
             }
         }
     }
@@ -175,6 +183,8 @@ struct Watch {
     events: Rc<dyn EventSink>,
     changes: Vec<FileChange>,
     count: u64,
+    /// When a buffered answer comes at the latest, once there is a change.
+    answer_by: Option<i64>,
 }
 
 impl Watch {
@@ -237,7 +247,7 @@ mod tests {
 
     #[test]
     fn changes_are_gathered_and_the_end_says_why() {
-        let mut watch = Watch { events: Rc::new(NoEvents), changes: Vec::new(), count: 0 };
+        let mut watch = Watch { events: Rc::new(NoEvents), changes: Vec::new(), count: 0, answer_by: None };
         assert_eq!(take(&mut watch, "ready", "{}").unwrap(), None);
         assert_eq!(take(&mut watch, "end", r#"{"reason":"timeout"}"#).unwrap(), Some(Ended::Timeout));
         let change = r#"{"kind":"renamed","path":"b","from":"%FF","fromEncoding":"percent","directory":false}"#;
@@ -250,7 +260,7 @@ mod tests {
 
     #[test]
     fn what_is_not_understood_is_no_end() {
-        let mut watch = Watch { events: Rc::new(NoEvents), changes: Vec::new(), count: 0 };
+        let mut watch = Watch { events: Rc::new(NoEvents), changes: Vec::new(), count: 0, answer_by: None };
         for (name, data) in [("end", r#"{"reason":"fault"}"#), ("end", "{}"), ("change", "[]")] {
             let error = take(&mut watch, name, data).unwrap_err();
             assert_eq!(error.code, ErrorCode::SandboxUnavailable, "{name} {data}");

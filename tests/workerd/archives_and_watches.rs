@@ -114,3 +114,22 @@ async fn a_buffered_watch_waits_for_the_first_changes_or_its_timeout() {
     sandbox.call("watchFiles", json!({"timeout": 100})).await.problem(400, "invalid_arguments");
     sandbox.call("watchFiles", json!({"path": "none"})).await.problem(404, "not_found");
 }
+
+#[tokio::test]
+async fn a_watch_that_has_answered_leaves_nothing_behind() {
+    let sandbox = Stack::shared().sandbox().await;
+    let sandbox = &sandbox;
+    // More than a sandbox has places for watches.
+    for round in 0..20 {
+        let poke = async {
+            for number in 0.. {
+                sandbox.sh(&format!("echo > f{round}-{number}")).await;
+            }
+        };
+        let seen = tokio::select! {
+            answer = sandbox.call("watchFiles", json!({"timeout": 80})) => answer.ok(),
+            () = poke => unreachable!("it goes on for ever"),
+        };
+        assert_eq!(seen["ended"], "changes", "{round}: {seen}");
+    }
+}

@@ -248,6 +248,7 @@ async fn file_routes_meet_the_same_faults() {
         for call in [
             sandbox.call("readFile", json!({"path": "f"})),
             sandbox.call("writeFile", json!({"path": "f", "content": "y"})),
+            sandbox.call("editFile", json!({"path": "f", "oldText": "x", "newText": "y"})),
         ] {
             let answer = within("a refusal", limit, call).await;
             answer.any_problem();

@@ -249,3 +249,24 @@ fn a_reader_that_stalls_holds_up_its_own_archive_only() {
     drop(stalled);
     eventually("places are free again", || get(&sandbox, "t?format=tar&exclude=f").status == 200);
 }
+
+#[test]
+fn an_archive_of_what_shrinks_meanwhile_is_not_taken_for_whole() {
+    let host = Host::start();
+    let sandbox = host.sandbox("a");
+    sandbox.output("mkdir t; truncate -s 300M t/f");
+    let mut stream = TcpStream::connect(sandbox.address).expect("a connection");
+    write!(
+        stream,
+        "GET {}/v1/archives/t?format=tar HTTP/1.1\r\nhost: x\r\nconnection: close\r\nauthorization: Bearer {TOKEN}\r\n\r\n",
+        sandbox.prefix
+    )
+    .expect("the request");
+    let mut head = [0; 12];
+    stream.read_exact(&mut head).expect("an answer");
+    assert_eq!(&head, b"HTTP/1.1 200");
+    sandbox.output("truncate -s 0 t/f");
+    let mut rest = Vec::new();
+    let _ = stream.read_to_end(&mut rest);
+    assert!(!rest.ends_with(b"0\r\n\r\n"), "the last chunk would say that this is all of {} bytes", rest.len());
+}

@@ -296,8 +296,12 @@ fn unreadable(error: io::Error) -> Problem {
 
 #[cfg(test)]
 mod tests {
-    use super::plain;
-    use std::path::Path;
+    use super::super::zstd::Packer;
+    use super::*;
+    use cap_std::ambient_authority;
+    use flate2::write::GzEncoder;
+    use proptest::prelude::*;
+    use std::io::Write;
 
     #[test]
     fn names_stay_below_the_directory() {
@@ -305,6 +309,90 @@ mod tests {
         assert_eq!(plain(b"./").ok().as_deref(), Some(Path::new("")));
         for bad in [b"/etc/passwd".as_slice(), b"../a", b"a/../../b", b"a\0b", b"a/.."] {
             assert!(plain(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    /// An archive with an entry of every kind, packed in one of three ways.
+    fn archive(format: u8) -> Vec<u8> {
+        let mut builder = tar::Builder::new(Vec::new());
+        let mut add = |name: &str, kind: EntryType, content: &[u8], link: &str| {
+            let mut header = tar::Header::new_gnu();
+            header.set_entry_type(kind);
+            header.set_mode(0o644);
+            header.set_size(content.len() as u64);
+            match kind {
+                EntryType::Symlink | EntryType::Link => builder.append_link(&mut header, name, link),
+                _ => builder.append_data(&mut header, name, content),
+            }
+            .expect("memory takes everything");
+        };
+        add("d/", EntryType::Directory, b"", "");
+        add("d/f", EntryType::Regular, &b"some text that repeats, some text that repeats ".repeat(40), "");
+        add(&"long/".repeat(60), EntryType::Regular, b"x", "");
+        add("d/l", EntryType::Symlink, b"", &"../target".repeat(20));
+        add("d/h", EntryType::Link, b"", "d/f");
+        add("pax", EntryType::XHeader, b"12 path=a/b\n", "");
+        add("ignored", EntryType::Regular, b"y", "");
+        let tar = builder.into_inner().expect("memory takes everything");
+        match format {
+            0 => tar,
+            1 => {
+                let mut packer = GzEncoder::new(Vec::new(), flate2::Compression::default());
+                packer.write_all(&tar).and_then(|()| packer.finish()).expect("memory takes everything")
+            }
+            _ => {
+                let mut packer = Packer::new(Vec::new());
+                packer.write_all(&tar).and_then(|()| packer.finish()).expect("memory takes everything")
+            }
+        }
+    }
+
+    /// A directory of its own, removed at the end.
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn new() -> Self {
+            let path = std::env::temp_dir().join(hidden_name().expect("randomness"));
+            std::fs::create_dir(&path).expect("a scratch directory");
+            Self(path)
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn unpack_into_scratch(bytes: &[u8]) -> Result<ArchiveExtracted, Problem> {
+        let scratch = Scratch::new();
+        let directory = Dir::open_ambient_dir(&scratch.0, ambient_authority()).expect("the scratch directory");
+        unpack(&directory, bytes, 1 << 20)
+    }
+
+    #[test]
+    fn whole_archives_are_unpacked() {
+        for format in 0..3 {
+            let done = unpack_into_scratch(&archive(format)).expect("a whole archive");
+            assert_eq!((done.files, done.directories, done.symlinks), (3, 2, 1), "{format}");
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(200))]
+        #[test]
+        fn no_bytes_panic_the_unpacking(
+            format in 0u8..3,
+            changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..8),
+            cut: prop::sample::Index,
+        ) {
+            let mut bytes = archive(format);
+            for (at, byte) in changes {
+                let at = at.index(bytes.len());
+                bytes[at] = byte;
+            }
+            bytes.truncate(cut.index(bytes.len() * 2));
+            let _ = unpack_into_scratch(&bytes);
         }
     }
 }

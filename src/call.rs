@@ -136,6 +136,7 @@ where
     let claim = prepared.as_ref().map_or(SandboxClaim::None, |prepared| prepared.claim.clone());
     let tenant = backend.tenant(&principal.tenant);
     let request = AdmissionRequest {
+        tenant: principal.tenant.clone(),
         call_id: head.id.clone(),
         tool: tool.chars().take(64).collect(),
         door: head.door.to_owned(),

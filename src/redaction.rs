@@ -72,6 +72,26 @@ impl Redactor {
     }
 }
 
+/// The text with the credentials of every URL in it masked: what stands between `://` and the last `@` before its path.
+pub fn without_userinfo(text: &str) -> String {
+    let mut masked = String::new();
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once("://") {
+        masked.push_str(before);
+        masked.push_str("://");
+        let ends = |letter: char| letter.is_whitespace() || "/?#\"'`<>\\".contains(letter);
+        let authority = after.split(ends).next().unwrap_or_default();
+        rest = match authority.rfind('@').and_then(|at| after.get(at..)) {
+            Some(host) => {
+                masked.push_str(MASK);
+                host
+            }
+            None => after,
+        };
+    }
+    masked + rest
+}
+
 fn contains(haystack: &[u8], needle: &[u8]) -> bool {
     haystack.windows(needle.len()).any(|window| window == needle)
 }
@@ -174,5 +194,17 @@ mod tests {
             Redactor::new(["abcdefgh", "abcdefgh-long"]).text("abcdefgh-long abcdefgh!"),
             "[redacted] [redacted]!"
         );
+    }
+
+    #[test]
+    fn urls_keep_everything_but_their_credentials() {
+        for (text, masked) in [
+            ("git clone https://u:p@host/a && b", "git clone https://[redacted]@host/a && b"),
+            ("https://tok@en@host:1/x http://a@b", "https://[redacted]@host:1/x http://[redacted]@b"),
+            ("https://host/a@b ssh://git@host", "https://host/a@b ssh://[redacted]@host"),
+            ("a@b :// é://", "a@b :// é://"),
+        ] {
+            assert_eq!(without_userinfo(text), masked);
+        }
     }
 }

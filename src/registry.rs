@@ -21,7 +21,9 @@ use crate::events::EventSink;
 use crate::guardrails::{Annotations, Execution, Guardrails};
 use crate::platform::Platform;
 use crate::raw::{RawContract, RawRequest, RawResponse, RawTool};
-use crate::sandbox::record::{Create, Record, Settings};
+use crate::redaction::without_userinfo;
+use crate::sandbox::record::{Create, GitSource, Record};
+use crate::sandbox::settings::Settings;
 use crate::schema;
 use crate::services::Services;
 use crate::tenant::admission::{Listed, SandboxClaim};
@@ -38,6 +40,7 @@ pub enum Method {
     Head,
     Post,
     Put,
+    Patch,
     Delete,
 }
 
@@ -48,6 +51,7 @@ impl Method {
             Self::Head => "HEAD",
             Self::Post => "POST",
             Self::Put => "PUT",
+            Self::Patch => "PATCH",
             Self::Delete => "DELETE",
         }
     }
@@ -82,10 +86,10 @@ pub struct Context {
 
 impl Context {
     /// Makes and starts the sandbox that the call claimed to create.
-    pub async fn create_sandbox(&self, settings: Settings) -> Result<Record> {
+    pub async fn create_sandbox(&self, settings: Settings, git: Option<GitSource>) -> Result<Record> {
         let listed = Listed::new(&self.claim, self.admitted_at, &self.principal.key_id);
         let listed = listed.ok_or_else(|| Error::internal("the call claimed no creation"))?;
-        self.services.sandboxes.create(&Create { listed, settings }).await
+        self.services.sandboxes.create(&Create { listed, settings, git }).await
     }
 }
 
@@ -285,7 +289,8 @@ fn whole_numbers(value: Value) -> Value {
 /// Longest string that the audit keeps of an argument, in bytes.
 const LONGEST_RECORDED_STRING: usize = 4096;
 
-/// The arguments as the audit records them: values that may be secret are replaced by their kind, long ones are cut.
+/// The arguments as the audit records them: values that may be secret are replaced by their kind, credentials in
+/// URLs are masked, long ones are cut.
 fn record<T: Tool>(arguments: &Value) -> Value {
     let mut recorded = arguments.clone();
     for pointer in T::GUARDRAILS.unrecorded_arguments {
@@ -307,10 +312,14 @@ fn unrecorded(value: &Value) -> Value {
 
 fn shorten(value: Value) -> Value {
     match value {
-        Value::String(mut text) if text.len() > LONGEST_RECORDED_STRING => {
+        Value::String(text) => {
+            let mut text = without_userinfo(&text);
             let bytes = text.len();
-            text.truncate(text.floor_char_boundary(LONGEST_RECORDED_STRING));
-            Value::String(format!("{text}… [{bytes} bytes]"))
+            if bytes > LONGEST_RECORDED_STRING {
+                text.truncate(text.floor_char_boundary(LONGEST_RECORDED_STRING));
+                text = format!("{text}… [{bytes} bytes]");
+            }
+            Value::String(text)
         }
         Value::Array(items) => Value::Array(items.into_iter().map(shorten).collect()),
         Value::Object(fields) => {

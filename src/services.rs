@@ -10,7 +10,8 @@ use futures_util::stream::LocalBoxStream;
 use crate::error::Result;
 use crate::identifier::SandboxId;
 use crate::platform::Platform;
-use crate::sandbox::record::{Create, Described, Destroyed, Record};
+use crate::sandbox::record::{Create, Described, Destroyed, Record, Stopped, Woken};
+use crate::sandbox::settings::Update;
 use crate::tenant::admission::{AdmissionRequest, Admitted, ListRequest, Listing, Settlement};
 
 /// Everything behind a call.
@@ -35,6 +36,18 @@ pub trait Sandboxes {
 
     /// What is known of it; reads metrics when it runs, starts nothing.
     fn describe<'a>(&'a self, id: &'a SandboxId) -> LocalBoxFuture<'a, Result<Described>>;
+
+    /// Starts it where it does not run.
+    fn wake<'a>(&'a self, id: &'a SandboxId) -> LocalBoxFuture<'a, Result<Woken>>;
+
+    /// Ends its processes; idempotent.
+    fn stop<'a>(&'a self, id: &'a SandboxId) -> LocalBoxFuture<'a, Result<Stopped>>;
+
+    /// Changes settings.
+    fn update<'a>(&'a self, id: &'a SandboxId, update: &'a Update) -> LocalBoxFuture<'a, Result<Record>>;
+
+    /// Notes that the repository of its creation is there.
+    fn cloned<'a>(&'a self, id: &'a SandboxId) -> LocalBoxFuture<'a, Result<()>>;
 
     /// Ends it and removes its files; idempotent. With `force` it is forgotten although its machine does not answer.
     fn destroy<'a>(&'a self, id: &'a SandboxId, force: bool) -> LocalBoxFuture<'a, Result<Destroyed>>;

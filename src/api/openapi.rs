@@ -190,7 +190,7 @@ fn resource_operation(tool: &Description, route: &crate::registry::Route, index:
     let fields = tool.input_schema.get("properties").and_then(Value::as_object);
     let is_scalar = |field: &Value| field.get("type").and_then(Value::as_str) != Some("object");
     let mut parameters: Vec<Value> = in_path.iter().map(|name| parameter(tool, name, "path")).collect();
-    let has_body = matches!(route.method, Method::Post | Method::Put);
+    let has_body = matches!(route.method, Method::Post | Method::Put | Method::Patch);
     if !has_body {
         let in_query =
             fields.into_iter().flatten().filter(|(name, field)| !in_path.contains(&name.as_str()) && is_scalar(field));

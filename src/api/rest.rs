@@ -68,7 +68,7 @@ pub async fn serve(request: Request, env: Env, context: Rc<Context>) -> worker::
 fn preflight() -> worker::Result<Response> {
     let headers = Headers::new();
     cors(&headers)?;
-    headers.set("access-control-allow-methods", "GET, HEAD, POST, PUT, DELETE, OPTIONS")?;
+    headers.set("access-control-allow-methods", "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS")?;
     headers.set(
         "access-control-allow-headers",
         "authorization, content-type, accept, range, content-range, if-match, if-none-match, upload-id, prefer, \
@@ -234,7 +234,7 @@ impl Door {
         let url = request.url().map_err(Error::internal)?;
         let query: Vec<(String, String)> =
             url.query_pairs().map(|(name, value)| (name.into_owned(), value.into_owned())).collect();
-        let takes_body = matches!(request.method(), worker::Method::Post | worker::Method::Put);
+        let takes_body = matches!(request.method(), worker::Method::Post | worker::Method::Put | worker::Method::Patch);
         let body = if takes_body { body::json(request, &*self.backend.platform()).await? } else { None };
         routes::arguments(&entry.description().input_schema, body, query.into_iter(), path)
     }

@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn a_wrong_method_is_told_the_right_ones() {
-        let error = routes().find("PATCH", "/v1/sandboxes/a").unwrap_err();
+        let error = routes().find("PUT", "/v1/sandboxes/a").unwrap_err();
         assert_eq!(error.code, ErrorCode::MethodNotAllowed);
         let allow = error.details["allow"].as_str().unwrap();
         assert!(allow.contains("GET") && allow.contains("DELETE") && allow.contains("HEAD"), "{allow}");

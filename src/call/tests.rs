@@ -13,7 +13,8 @@ use crate::error::{Error, ErrorCode, Result};
 use crate::events::NoEvents;
 use crate::identifier::SandboxId;
 use crate::platform::Platform;
-use crate::sandbox::record::{Create, Described, Destroyed, Record};
+use crate::sandbox::record::{Create, Described, Destroyed, Record, Stopped, Woken};
+use crate::sandbox::settings::Update;
 use crate::services::{ControlRequest, ControlResponse, Sandboxes, Tenant};
 use crate::tenant::admission::{
     AdmissionRequest, Admitted, Decision, ListRequest, Listing, Outcome, Settlement, decide,
@@ -89,6 +90,22 @@ impl Sandboxes for Double {
 
     fn describe<'a>(&'a self, _: &'a SandboxId) -> LocalBoxFuture<'a, Result<Described>> {
         ready(Err(Error::internal("cause with a secret path"))).boxed_local()
+    }
+
+    fn wake<'a>(&'a self, _: &'a SandboxId) -> LocalBoxFuture<'a, Result<Woken>> {
+        ready(Err(Error::internal("not needed"))).boxed_local()
+    }
+
+    fn stop<'a>(&'a self, _: &'a SandboxId) -> LocalBoxFuture<'a, Result<Stopped>> {
+        ready(Err(Error::internal("not needed"))).boxed_local()
+    }
+
+    fn update<'a>(&'a self, _: &'a SandboxId, _: &'a Update) -> LocalBoxFuture<'a, Result<Record>> {
+        ready(Err(Error::internal("not needed"))).boxed_local()
+    }
+
+    fn cloned<'a>(&'a self, _: &'a SandboxId) -> LocalBoxFuture<'a, Result<()>> {
+        ready(Err(Error::internal("not needed"))).boxed_local()
     }
 
     fn destroy<'a>(&'a self, _: &'a SandboxId, _: bool) -> LocalBoxFuture<'a, Result<Destroyed>> {

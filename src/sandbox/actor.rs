@@ -1,14 +1,22 @@
 //! The Durable Object of one sandbox: the only place that starts, replaces and ends it.
 //!
 //! It is an object because a sandbox must be started once however many callers come first, and because what is known of it
-//! must survive the Worker. It stores one row, the [`Record`]. It answers:
+//! must survive the Worker. It stores one row, the [`Record`], and its timers. It answers:
 //!
 //! - `POST /create`: [`Record`] once it runs; 409 when it exists with other settings.
+//! - `POST /wake`: [`super::record::Woken`] once it runs.
+//! - `POST /stop`: [`super::record::Stopped`] once it does not run.
+//! - `POST /update`: [`Record`] as it is now.
+//! - `POST /cloned`: `null`; its repository is there.
+//! - `POST /reconcile`: [`super::reconcile::Finding`], asked by the tenant's sweep.
 //! - `POST /describe`: [`super::record::Described`]; 404 when there is no such sandbox.
 //! - `POST /destroy`: [`Destroyed`]; calls at the same time share one destruction.
 //! - `* /control/…`: the control API, passed on unread to the running sandbox, which is started first where needed.
 //!
-//! This is the shell: its memory, its storage, its routes. What it does is in `life.rs` and `control.rs`.
+//! Its alarm does what is due: idle sleep, expiry, a start that was lost. It never fails.
+//!
+//! This is the shell: its memory, its storage, its routes. What it does is in `life.rs`, `sleep.rs`, `control.rs`, `clock.rs` and
+//! `reconcile.rs`.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -22,11 +30,14 @@ use super::container::Token;
 use super::control::control;
 use super::life::{self, DESTROY_DEADLINE};
 use super::record::{Destroyed, Record};
+use super::sleep::{self, Halt};
 use super::state::Event;
 use super::transport::Transport;
+use super::{clock, reconcile};
 use crate::error::{Error, ErrorCode, Result};
+use crate::identifier::SandboxId;
 use crate::platform::Platform;
-use crate::tenant::actor::StateReport;
+use crate::tenant::admission::{ListedFacts, StateReport};
 use crate::workers::backend::answer;
 use crate::workers::fetch;
 use crate::workers::internal::{self, TENANT_BINDING, ask, namespace};
@@ -43,7 +54,7 @@ pub fn object_name(tenant: &str, sandbox_id: &str) -> String {
 /// Work that all who ask for it at the same time share.
 pub type SharedWork<T> = Shared<LocalBoxFuture<'static, Result<T>>>;
 
-#[durable_object(fetch)]
+#[durable_object(alarm)]
 pub struct SandboxActor {
     inner: Rc<Inner>,
 }
@@ -55,6 +66,14 @@ pub struct Inner {
     pub platform: WorkersPlatform,
     pub start: RefCell<Option<SharedWork<Record>>>,
     pub destruction: RefCell<Option<SharedWork<Destroyed>>>,
+    pub stop: RefCell<Option<SharedWork<Halt>>>,
+    /// Creations under way, from before anything is stored.
+    pub creations: Cell<u32>,
+    /// Requests under way that use the sandbox, and when there was one last: milliseconds since 1970.
+    pub in_flight: Cell<u32>,
+    pub last_used: Cell<i64>,
+    /// When the alarm is known to be set to; the outer `None` is not known.
+    pub alarm: Cell<Option<Option<i64>>>,
     /// Boot whose container is watched for its exit.
     pub watched: RefCell<Option<String>>,
     /// When the container was last told to stay, in milliseconds since 1970.
@@ -81,6 +100,11 @@ impl DurableObject for SandboxActor {
             platform,
             start: RefCell::default(),
             destruction: RefCell::default(),
+            stop: RefCell::default(),
+            creations: Cell::default(),
+            in_flight: Cell::default(),
+            last_used: Cell::default(),
+            alarm: Cell::default(),
             watched: RefCell::default(),
             stays_since: Cell::default(),
         };
@@ -99,6 +123,19 @@ impl DurableObject for SandboxActor {
                 };
                 answer(result)
             }
+            "/wake" => answer(life::wake(&self.inner).await),
+            "/stop" => answer(sleep::stop(&self.inner).await),
+            "/update" => match read(&mut request).await {
+                Ok(update) => answer(life::update(&self.inner, &update).await),
+                Err(error) => answer::<Record>(Err(error)),
+            },
+            "/cloned" => answer(life::cloned(&self.inner)),
+            "/reconcile" => match read::<Stated>(&mut request).await {
+                Ok(Stated { tenant, sandbox_id }) => {
+                    answer(reconcile::reconcile(&self.inner, tenant, sandbox_id).await)
+                }
+                Err(error) => answer::<Record>(Err(error)),
+            },
             "/describe" => answer(life::describe(&self.inner).await),
             "/destroy" => {
                 let result = match read(&mut request).await {
@@ -119,6 +156,19 @@ impl DurableObject for SandboxActor {
             },
         }
     }
+
+    async fn alarm(&self) -> worker::Result<Response> {
+        clock::run(&self.inner).await;
+        Response::empty()
+    }
+}
+
+/// Which sandbox the tenant means: an object that stores nothing does not know whose it is.
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Stated {
+    pub tenant: String,
+    pub sandbox_id: SandboxId,
 }
 
 async fn read<T: DeserializeOwned>(request: &mut Request) -> Result<T> {
@@ -126,7 +176,7 @@ async fn read<T: DeserializeOwned>(request: &mut Request) -> Result<T> {
 }
 
 impl Inner {
-    fn sql(&self) -> SqlStorage {
+    pub fn sql(&self) -> SqlStorage {
         self.state.storage().sql()
     }
 
@@ -172,6 +222,14 @@ impl Inner {
         Ok(stored)
     }
 
+    /// Changes the record without changing its state, in one turn.
+    pub fn change(&self, change: impl FnOnce(&mut Record)) -> Result<Stored> {
+        let mut stored = self.existing()?;
+        change(&mut stored.record);
+        self.save(&stored)?;
+        Ok(stored)
+    }
+
     /// The machine that the sandbox runs on.
     pub fn transport(self: &Rc<Self>, stored: &Stored) -> Result<Transport> {
         Transport::of(self, stored)
@@ -192,16 +250,24 @@ impl Inner {
             state: record.state,
             generation: record.generation,
             started_at: record.started_at,
+            facts: Some(ListedFacts::of(record)),
         };
         if let Err(error) = self.tell_tenant(&stored.tenant, "/sandboxes/report", &report).await {
-            let line = serde_json::json!({
-                "level": "error",
-                "message": "the tenant's list did not take a change of state",
-                "sandboxId": record.sandbox_id,
-                "source": error.cause,
-            });
-            self.platform.log(&line);
+            self.complain("the tenant's list did not take a change of state", &error);
         }
+    }
+
+    /// Logs what nobody is told.
+    pub fn complain(&self, message: &str, error: &Error) {
+        let sandbox_id = self.load().ok().flatten().map(|stored| stored.record.sandbox_id);
+        let line = serde_json::json!({
+            "level": "error",
+            "message": message,
+            "sandboxId": sandbox_id,
+            "error": error.message,
+            "source": error.cause,
+        });
+        self.platform.log(&line);
     }
 
     pub async fn tell_tenant<Q: serde::Serialize>(&self, tenant: &str, path: &str, question: &Q) -> Result<()> {

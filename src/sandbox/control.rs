@@ -10,7 +10,9 @@ use wasm_bindgen::JsValue;
 use worker::{Request, Response};
 
 use super::actor::Inner;
-use super::life::{METRICS_DEADLINE, ensure_running, lost};
+use super::life::{METRICS_DEADLINE, after_stops, ensure_running, lost};
+use super::sleep::{Use, note_use, renew_environment};
+use super::state::State;
 use super::transport::{Control, SendError, is_gone};
 use crate::error::{Error, ErrorCode, Result};
 use crate::workers::backend::response_headers;
@@ -30,6 +32,7 @@ const PASSED_ON: [&str; 6] = ["accept", "range", "content-range", "if-match", "i
 
 /// Passes one request on to the sandbox, and its answer back, unread.
 pub async fn control(inner: &Rc<Inner>, request: &Request, path: &str) -> Result<Response> {
+    let _use = Use::begin(inner);
     let method = request.method().to_string();
     let header = |name: &str| request.headers().get(name).ok().flatten();
     let expected = header(EXPECTED_BOOT_HEADER);
@@ -40,7 +43,18 @@ pub async fn control(inner: &Rc<Inner>, request: &Request, path: &str) -> Result
     let json = if is_json { Some(body_text(request).await?) } else { None };
     let stream = if is_json { None } else { request.inner().body() };
     for attempt in 1..=ATTEMPTS {
+        after_stops(inner).await?;
+        // A boot that is meant and known to be gone is not started again for the question.
+        if let (Some(expected), Some(stored)) = (&expected, inner.load()?) {
+            let record = stored.record;
+            let may_run = matches!(record.state, State::Running | State::Starting);
+            if !may_run || record.boot_id.as_ref() != Some(expected) {
+                return Err(Error::new(ErrorCode::StaleGeneration, "the sandbox stopped or was replaced"));
+            }
+        }
         let record = ensure_running(inner).await?;
+        note_use(inner, &record)?;
+        renew_environment(inner, &record).await?;
         let stored = inner.existing()?;
         let transport = inner.transport(&stored)?;
         let boot_id = record.boot_id.unwrap_or_default();

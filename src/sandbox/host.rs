@@ -5,7 +5,9 @@
 
 use std::time::Duration;
 
-use sandbox_api::{BOOT_ID_HEADER, ControlError, ControlErrorCode, HostSandbox, HostStart, ResourcesReleased};
+use sandbox_api::{
+    BOOT_ID_HEADER, ControlError, ControlErrorCode, HostSandbox, HostStart, HostStopped, ResourcesReleased,
+};
 use serde::de::DeserializeOwned;
 use wasm_bindgen::JsValue;
 use worker::Env;
@@ -65,6 +67,12 @@ impl Host {
     pub async fn destroy(&self, deadline: Duration) -> Result<ResourcesReleased> {
         let sent = self.send("DELETE", "", Vec::new(), None, deadline).await;
         self.read(sent, "end the sandbox").await
+    }
+
+    /// Ends the sandbox and keeps its files, within `deadline`.
+    pub async fn stop(&self, deadline: Duration) -> Result<HostStopped> {
+        let sent = self.send("POST", "/stop", Vec::new(), None, deadline).await;
+        self.read(sent, "stop the sandbox").await
     }
 
     /// Passes a request on to the sandbox. A success is returned with its body unread.

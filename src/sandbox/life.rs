@@ -12,11 +12,15 @@ use futures_util::future::LocalBoxFuture;
 use sandbox_api::{HostStart, Metrics, ResourcesReleased};
 
 use super::actor::{Inner, SharedWork, Stored};
-use super::record::{Create, Described, Destroyed, Record, version_accepted};
+use super::clock::arm;
+use super::record::{Create, Described, Destroyed, Record, StartReason, Woken, version_accepted};
+use super::settings::Update;
+use super::sleep::{Use, note_use};
 use super::state::{Event, State};
 use super::transport::{Control, SendError, is_gone};
 use crate::error::{Error, ErrorCode, Result};
 use crate::platform::Platform;
+use crate::tenant::admission::Origin;
 use crate::workers::fetch;
 
 /// Until a sandbox that does not run is started, the books of its tenant included.
@@ -37,16 +41,19 @@ pub async fn create_and_start(inner: &Rc<Inner>, tenant: String, create: Create)
         let error = Error::new(ErrorCode::Conflict, message).detail("reason", "being_destroyed");
         return Err(Error { retryable: true, retry_after: Some(1), ..error });
     }
+    let _creation = Creation::begin(inner);
     let is_new = inner.load()?.is_none();
     if is_new {
         // The one of that name which the call found listed may have been removed since.
         inner.tell_tenant(&tenant, "/sandboxes/ensure", &create.listed).await?;
     }
     match inner.load()? {
-        Some(stored) => stored.record.accepts(&create.settings)?,
+        Some(stored) => stored.record.accepts(&create)?,
         None => {
             let created_at = create.listed.created_at;
+            let temporary = create.listed.origin == Origin::Exec;
             let record = Record::created(create.listed.sandbox_id, create.settings, created_at);
+            let record = Record { temporary, git: create.git, ..record };
             inner.save(&Stored { tenant, record, token: None })?;
         }
     }
@@ -62,10 +69,81 @@ pub async fn create_and_start(inner: &Rc<Inner>, tenant: String, create: Create)
     }
 }
 
+/// One creation that is under way.
+struct Creation(Rc<Inner>);
+
+impl Creation {
+    fn begin(inner: &Rc<Inner>) -> Self {
+        inner.creations.set(inner.creations.get() + 1);
+        Self(inner.clone())
+    }
+}
+
+impl Drop for Creation {
+    fn drop(&mut self) {
+        self.0.creations.set(self.0.creations.get().saturating_sub(1));
+    }
+}
+
+/// Starts the sandbox where it does not run. A use like any other.
+pub async fn wake(inner: &Rc<Inner>) -> Result<Woken> {
+    let _use = Use::begin(inner);
+    let before = inner.existing()?.record;
+    let record = ensure_running(inner).await?;
+    note_use(inner, &record)?;
+    Ok(Woken { started: before.state != State::Running || before.boot_id != record.boot_id, record })
+}
+
+/// Changes settings. What runs already keeps its environment; what is run next has the new one.
+pub async fn update(inner: &Rc<Inner>, update: &Update) -> Result<Record> {
+    refuse_while_destroyed(inner)?;
+    let now = inner.platform.now_millis();
+    let mut stored = existing_in_time(inner)?;
+    let record = &mut stored.record;
+    let settings = update.applied_to(&record.settings, now)?;
+    if settings.environment() != record.settings.environment() {
+        record.environment_revision = record.environment_revision.wrapping_add(1);
+    }
+    record.temporary = record.temporary && !update.adopts();
+    record.settings = settings;
+    inner.save(&stored)?;
+    arm(inner).await;
+    inner.report(&stored).await;
+    Ok(stored.record)
+}
+
+/// Notes that the repository of the creation is there.
+pub fn cloned(inner: &Rc<Inner>) -> Result<()> {
+    let change = |record: &mut Record| record.git.iter_mut().for_each(|git| git.cloned = true);
+    inner.change(change).map(drop)
+}
+
+/// The stored sandbox. One whose time is over is not found, and goes.
+fn existing_in_time(inner: &Rc<Inner>) -> Result<Stored> {
+    let stored = inner.existing()?;
+    if stored.record.expired(inner.platform.now_millis()) {
+        drop(destroy_shared(inner, false, DESTROY_DEADLINE));
+        return Err(Error::new(ErrorCode::NotFound, "the time of the sandbox is over; it is being destroyed"));
+    }
+    Ok(stored)
+}
+
+/// Waits for a stop under way: a start on a machine that is going down would go with it.
+pub async fn after_stops(inner: &Rc<Inner>) -> Result<()> {
+    loop {
+        refuse_while_destroyed(inner)?;
+        let stopping = inner.stop.borrow().clone();
+        match stopping {
+            Some(stopping) => drop(stopping.await),
+            None => return Ok(()),
+        }
+    }
+}
+
 /// The record of the running sandbox. What is stored as running is believed until a request shows otherwise.
 pub async fn ensure_running(inner: &Rc<Inner>) -> Result<Record> {
-    refuse_while_destroyed(inner)?;
-    let stored = inner.existing()?;
+    after_stops(inner).await?;
+    let stored = existing_in_time(inner)?;
     if stored.record.state == State::Running {
         return Ok(stored.record);
     }
@@ -73,7 +151,7 @@ pub async fn ensure_running(inner: &Rc<Inner>) -> Result<Record> {
 }
 
 /// Joins the work in a slot, or begins it there. It goes on for the others although whoever asked leaves.
-fn join<T: Clone + 'static>(
+pub fn join<T: Clone + 'static>(
     inner: &Rc<Inner>,
     slot: fn(&Inner) -> &RefCell<Option<SharedWork<T>>>,
     begin: impl FnOnce(Rc<Inner>) -> LocalBoxFuture<'static, Result<T>>,
@@ -96,7 +174,7 @@ fn join<T: Clone + 'static>(
     shared
 }
 
-fn refuse_while_destroyed(inner: &Inner) -> Result<()> {
+pub fn refuse_while_destroyed(inner: &Inner) -> Result<()> {
     if inner.destruction.borrow().is_some() {
         return Err(Error::new(ErrorCode::NotFound, "the sandbox is being destroyed"));
     }
@@ -104,13 +182,17 @@ fn refuse_while_destroyed(inner: &Inner) -> Result<()> {
 }
 
 async fn start(inner: &Rc<Inner>) -> Result<Record> {
+    let before = inner.existing()?.record.state;
     let stored = inner.transition(Event::Start, |_| ())?;
+    arm(inner).await;
+    let revision = stored.record.environment_revision;
+    let internet = stored.record.settings.internet;
     let started = match inner.transport(&stored) {
         Ok(transport) => {
             let start = HostStart {
                 sandbox_id: stored.record.sandbox_id.to_string(),
-                env: stored.record.settings.env.clone(),
-                internet: true,
+                env: stored.record.settings.environment(),
+                internet: stored.record.settings.internet,
             };
             transport.start(&start).await.and_then(|started| version_accepted(started.api_version).map(|()| started))
         }
@@ -119,17 +201,25 @@ async fn start(inner: &Rc<Inner>) -> Result<Record> {
     let (stored, result) = match started {
         Ok(started) => {
             let now = inner.platform.now_millis();
+            let reason = StartReason::of(before, stored.record.generation);
             let stored = inner.transition(Event::Started, |record| {
-                if record.boot_id.as_ref() != Some(&started.boot_id) {
-                    record.generation += 1;
-                    record.started_at = Some(now);
+                record.started(started.boot_id, now, reason, before == State::Starting);
+                record.last_used_at = Some(now);
+                record.internet_in_force = Some(internet);
+                // An update may have come in since the start was asked for.
+                if record.environment_revision != revision {
+                    record.environment_in_force = None;
                 }
-                record.boot_id = Some(started.boot_id);
             })?;
             (stored.clone(), Ok(stored.record))
         }
-        Err(error) => (inner.transition(Event::StartFailed, |_| ())?, Err(error)),
+        Err(error) => {
+            let mut told = error.clone();
+            let stored = inner.transition(Event::StartFailed, |record| told = record.start_failed(error))?;
+            (stored, Err(told))
+        }
     };
+    arm(inner).await;
     inner.report(&stored).await;
     result
 }
@@ -137,15 +227,21 @@ async fn start(inner: &Rc<Inner>) -> Result<Record> {
 /// The boot that was thought to run is gone. Does nothing when another start has already replaced it.
 pub async fn lost(inner: &Rc<Inner>, boot_id: &str) -> Result<()> {
     let stored = inner.existing()?;
-    if stored.record.state == State::Running && stored.record.boot_id.as_deref() == Some(boot_id) {
+    // Of a sandbox that is being stopped the end is no loss.
+    let is_stopped = inner.stop.borrow().is_some();
+    if !is_stopped && stored.record.state == State::Running && stored.record.boot_id.as_deref() == Some(boot_id) {
         let stored = inner.transition(Event::Lost, |_| ())?;
+        arm(inner).await;
         inner.report(&stored).await;
     }
     Ok(())
 }
 
 pub async fn describe(inner: &Rc<Inner>) -> Result<Described> {
-    let stored = inner.existing()?;
+    let mut stored = inner.existing()?;
+    // What this object remembers is newer than what it stored.
+    stored.record.last_used_at = stored.record.last_used_at.max(Some(inner.last_used.get()).filter(|used| *used > 0));
+    let last_used_at = stored.record.last_used_at;
     let Some(boot_id) = stored.record.boot_id.clone().filter(|_| stored.record.state == State::Running) else {
         return Ok(Described { record: stored.record, metrics: None });
     };
@@ -168,12 +264,17 @@ pub async fn describe(inner: &Rc<Inner>) -> Result<Described> {
         }
         Err(_) => None,
     };
-    Ok(Described { record: inner.existing()?.record, metrics })
+    let record = inner.existing()?.record;
+    Ok(Described { record: Record { last_used_at: record.last_used_at.max(last_used_at), ..record }, metrics })
 }
 
 pub async fn destroy(inner: &Rc<Inner>, force: bool, patience: Duration) -> Result<Destroyed> {
+    destroy_shared(inner, force, patience).await
+}
+
+/// The same, begun at once; whoever asks may leave.
+pub fn destroy_shared(inner: &Rc<Inner>, force: bool, patience: Duration) -> SharedWork<Destroyed> {
     join(inner, |inner| &inner.destruction, |inner| async move { end(&inner, force, patience).await }.boxed_local())
-        .await
 }
 
 async fn end(inner: &Rc<Inner>, force: bool, patience: Duration) -> Result<Destroyed> {
@@ -186,6 +287,10 @@ async fn end(inner: &Rc<Inner>, force: bool, patience: Duration) -> Result<Destr
     if let Some(starting) = starting {
         drop(starting.await);
     }
+    let stopping = inner.stop.borrow().clone();
+    if let Some(stopping) = stopping {
+        drop(stopping.await);
+    }
     let ended = match inner.transport(&stored) {
         Ok(transport) => transport.destroy(patience).await,
         Err(error) => Err(error),
@@ -197,6 +302,10 @@ async fn end(inner: &Rc<Inner>, force: bool, patience: Duration) -> Result<Destr
     };
     // The list first: a sandbox that is listed and gone is mended by the next destruction, the reverse never.
     inner.tell_tenant(&stored.tenant, "/sandboxes/remove", &stored.record.sandbox_id).await?;
+    // Platforms differ in whether the alarm goes with everything else.
+    inner.state.storage().delete_alarm().await.map_err(Error::internal)?;
     inner.state.storage().delete_all().await.map_err(Error::internal)?;
+    inner.last_used.set(0);
+    inner.alarm.set(None);
     Ok(Destroyed { destroyed_at: now, released })
 }

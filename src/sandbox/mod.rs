@@ -3,11 +3,16 @@
 pub mod container_errors;
 pub mod exec;
 pub mod files;
+pub mod git;
 pub mod record;
+pub mod settings;
 pub mod state;
+pub mod timers;
 
 #[cfg(target_arch = "wasm32")]
 pub mod actor;
+#[cfg(target_arch = "wasm32")]
+pub mod clock;
 #[cfg(target_arch = "wasm32")]
 pub mod container;
 #[cfg(target_arch = "wasm32")]
@@ -18,5 +23,9 @@ pub mod control;
 pub mod host;
 #[cfg(target_arch = "wasm32")]
 pub mod life;
+#[cfg(target_arch = "wasm32")]
+pub mod reconcile;
+#[cfg(target_arch = "wasm32")]
+pub mod sleep;
 #[cfg(target_arch = "wasm32")]
 pub mod transport;

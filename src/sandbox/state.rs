@@ -6,7 +6,7 @@
 //!     ▲                ▲  │  ▲           │ lost            │
 //!     │ create         │  │  └───────────┼── start ────────┘
 //!     │      start     │  │ start failed │
-//! Destroyed            Error ◀───────────┘
+//! Destroyed            Error ◀───────────┘ (stopped: Sleeping)
 //!     ▲
 //!     └── destroy, from every state
 //! ```
@@ -56,6 +56,21 @@ pub struct InvalidTransition {
 }
 
 impl State {
+    pub const ALL: [Self; 6] =
+        [Self::Created, Self::Starting, Self::Running, Self::Sleeping, Self::Error, Self::Destroyed];
+
+    /// The stored word.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Created => "created",
+            Self::Starting => "starting",
+            Self::Running => "running",
+            Self::Sleeping => "sleeping",
+            Self::Error => "error",
+            Self::Destroyed => "destroyed",
+        }
+    }
+
     /// The state after `event`.
     pub fn after(self, event: Event) -> Result<Self, InvalidTransition> {
         match (self, event) {
@@ -65,7 +80,7 @@ impl State {
             (Self::Starting, Event::Start) => Ok(Self::Starting),
             (Self::Starting, Event::Started) => Ok(Self::Running),
             (Self::Starting, Event::StartFailed) => Ok(Self::Error),
-            (Self::Running | Self::Starting, Event::Stopped) => Ok(Self::Sleeping),
+            (Self::Running | Self::Starting | Self::Error, Event::Stopped) => Ok(Self::Sleeping),
             (Self::Running | Self::Starting, Event::Lost) => Ok(Self::Error),
             (_, Event::Destroy) => Ok(Self::Destroyed),
             (state, event) => Err(InvalidTransition { state, event }),
@@ -99,8 +114,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const STATES: [State; 6] =
-        [State::Created, State::Starting, State::Running, State::Sleeping, State::Error, State::Destroyed];
+    const STATES: [State; 6] = State::ALL;
     const EVENTS: [Event; 7] =
         [Event::Create, Event::Start, Event::Started, Event::StartFailed, Event::Stopped, Event::Lost, Event::Destroy];
 
@@ -150,6 +164,7 @@ mod tests {
     #[test]
     fn stored_words_do_not_change() {
         let words = serde_json::to_string(&STATES).unwrap();
+        assert_eq!(words, serde_json::to_string(&STATES.map(State::as_str)).unwrap());
         assert_eq!(words, r#"["created","starting","running","sleeping","error","destroyed"]"#);
     }
 }

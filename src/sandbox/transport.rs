@@ -98,6 +98,19 @@ impl Transport {
         }
     }
 
+    /// Ends the sandbox within `deadline` and tells how many processes that ended. One that does not run is no error.
+    pub async fn stop(&self, deadline: Duration) -> Result<u64> {
+        match self {
+            Self::Host(host) => host.stop(deadline).await.map(|stopped| stopped.processes),
+            Self::Container(container) => container.destroy(deadline).await.map(|released| released.processes),
+        }
+    }
+
+    /// Whether the files of the workspace are still there after a stop.
+    pub fn keeps_files(&self) -> bool {
+        matches!(self, Self::Host(_))
+    }
+
     /// Passes a request on to the sandbox. A success is returned with its body unread.
     pub async fn control(&self, control: Control<'_>) -> Result<web_sys::Response, SendError> {
         match self {

@@ -9,7 +9,8 @@
 //! - `/sandboxes/ensure`, `/sandboxes/report`, `/sandboxes/remove`: `null`; said by the sandboxes' own objects.
 //!
 //! Every request is decided without awaiting between its first read and its last write, which makes it atomic. The alarm
-//! closes calls that nobody settled by their deadline and forgets what is older than the audit keeps.
+//! closes calls that nobody settled by their deadline, forgets what is older than the audit keeps, and holds a few sandboxes of the
+//! list against their objects (`sweep.rs`).
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -21,19 +22,21 @@ use worker::{
 };
 
 use super::admission::{
-    AdmissionRequest, Admitted, Decision, Intent, ListRequest, Listed, Listing, Outcome, Settlement, decide,
+    AdmissionRequest, Admitted, Decision, Intent, ListRequest, Listed, Listing, Outcome, Settlement, StateReport,
+    decide,
 };
+use super::listing::Parameter;
+use super::sweep;
 use crate::error::{Error, Result};
 use crate::identifier::SandboxId;
-use crate::sandbox::state::State;
 use crate::workers::internal::answer;
 
 /// Days that the audit is kept here.
 const AUDIT_DAYS: i64 = 30;
 const DAY_MILLIS: i64 = 24 * 60 * 60 * 1000;
 
-/// How often unsettled calls are looked at.
-const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
+/// How often unsettled calls and sandboxes are looked at.
+pub(super) const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Sandboxes named to a caller that asked for one that is not there.
 const MOST_NAMED: i64 = 20;
@@ -41,26 +44,17 @@ const MOST_NAMED: i64 = 20;
 /// Most sandboxes in one part of the list.
 const MOST_LISTED: u32 = 500;
 
-/// A change of state, said by the sandbox's object.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct StateReport {
-    pub sandbox_id: SandboxId,
-    pub state: State,
-    pub generation: u32,
-    pub started_at: Option<i64>,
-}
-
 #[durable_object(alarm)]
 pub struct TenantActor {
     state: ObjectState,
+    pub(super) env: Env,
     /// Whether an alarm is known to be set: asking costs a read.
     alarm_is_set: Cell<bool>,
 }
 
 #[derive(Deserialize)]
-struct TextRow {
-    text: String,
+pub(super) struct TextRow {
+    pub(super) text: String,
 }
 
 #[derive(Deserialize)]
@@ -75,17 +69,23 @@ const SCHEMA: &[&str] = &[
     "CREATE INDEX IF NOT EXISTS audit_at ON audit (at)",
     "CREATE TABLE IF NOT EXISTS open_calls (call_id TEXT PRIMARY KEY, asked_at INTEGER NOT NULL, deadline_at INTEGER NOT NULL)",
     "CREATE TABLE IF NOT EXISTS sandboxes (sandbox_id TEXT PRIMARY KEY, listed TEXT NOT NULL)",
+    "CREATE INDEX IF NOT EXISTS sandboxes_state ON sandboxes (json_extract(listed, '$.state'), sandbox_id)",
+    "CREATE INDEX IF NOT EXISTS sandboxes_owner ON sandboxes (json_extract(listed, '$.owner'), sandbox_id)",
+    "CREATE INDEX IF NOT EXISTS sandboxes_created_at ON sandboxes (json_extract(listed, '$.createdAt'))",
+    "CREATE INDEX IF NOT EXISTS sandboxes_expires_at ON sandboxes (json_extract(listed, '$.expiresAt'))",
+    "CREATE TABLE IF NOT EXISTS facts (fact TEXT PRIMARY KEY, value TEXT NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS sandbox_checks (sandbox_id TEXT PRIMARY KEY, checked_at INTEGER NOT NULL)",
 ];
 
 impl DurableObject for TenantActor {
-    fn new(state: ObjectState, _env: Env) -> Self {
+    fn new(state: ObjectState, env: Env) -> Self {
         let sql = state.storage().sql();
         for statement in SCHEMA {
             if let Err(error) = sql.exec(statement, None) {
                 worker::console_error!("the tables of a tenant could not be made: {error}");
             }
         }
-        Self { state, alarm_is_set: Cell::new(false) }
+        Self { state, env, alarm_is_set: Cell::new(false) }
     }
 
     async fn fetch(&self, mut request: Request) -> worker::Result<Response> {
@@ -109,29 +109,30 @@ impl DurableObject for TenantActor {
         if let Err(error) = self.sweep() {
             worker::console_error!("the sweep of a tenant failed: {:?}", error.cause);
         }
+        sweep::run(self).await;
         self.ensure_alarm().await;
         Response::empty()
     }
 }
 
-fn read<T: DeserializeOwned>(body: &str) -> Result<T> {
+pub(super) fn read<T: DeserializeOwned>(body: &str) -> Result<T> {
     serde_json::from_str(body).map_err(Error::internal)
 }
 
-fn now() -> i64 {
+pub(super) fn now() -> i64 {
     i64::try_from(worker::Date::now().as_millis()).unwrap_or(i64::MAX)
 }
 
 impl TenantActor {
-    fn sql(&self) -> SqlStorage {
+    pub(super) fn sql(&self) -> SqlStorage {
         self.state.storage().sql()
     }
 
-    fn write(&self, statement: &str, values: Vec<SqlStorageValue>) -> Result<()> {
+    pub(super) fn write(&self, statement: &str, values: Vec<SqlStorageValue>) -> Result<()> {
         self.sql().exec(statement, values).map(drop).map_err(Error::internal)
     }
 
-    fn rows<T: DeserializeOwned>(&self, statement: &str, values: Vec<SqlStorageValue>) -> Result<Vec<T>> {
+    pub(super) fn rows<T: DeserializeOwned>(&self, statement: &str, values: Vec<SqlStorageValue>) -> Result<Vec<T>> {
         self.sql().exec(statement, values).and_then(|cursor| cursor.to_array()).map_err(Error::internal)
     }
 
@@ -141,7 +142,7 @@ impl TenantActor {
         self.write("INSERT INTO audit (at, call_id, kind, record) VALUES (?, ?, ?, ?)", values)
     }
 
-    fn listed(&self, id: &SandboxId) -> Result<Option<Listed>> {
+    pub(super) fn listed(&self, id: &SandboxId) -> Result<Option<Listed>> {
         let rows: Vec<TextRow> =
             self.rows("SELECT listed AS text FROM sandboxes WHERE sandbox_id = ?", vec![id.as_str().into()])?;
         rows.first().map(|row| read(&row.text)).transpose()
@@ -164,6 +165,8 @@ impl TenantActor {
         match decide(request, listed.as_ref(), &available) {
             Decision::Admit { list } => {
                 if let Some(list) = list {
+                    let values = vec![request.tenant.as_str().into()];
+                    self.write("INSERT OR IGNORE INTO facts (fact, value) VALUES ('name', ?)", values)?;
                     self.store_listed(&list)?;
                 }
                 let values = vec![request.call_id.as_str().into(), request.at.into(), request.deadline_at.into()];
@@ -200,9 +203,12 @@ impl TenantActor {
 
     fn list(&self, request: &ListRequest) -> Result<Listing> {
         let limit = request.limit.clamp(1, MOST_LISTED);
-        let after = request.after.clone().unwrap_or_default();
-        let statement = "SELECT listed AS text FROM sandboxes WHERE sandbox_id > ? ORDER BY sandbox_id LIMIT ?";
-        let rows: Vec<TextRow> = self.rows(statement, vec![after.into(), i64::from(limit + 1).into()])?;
+        let (statement, parameters) = request.statement(limit + 1);
+        let parameters = parameters.into_iter().map(|parameter| match parameter {
+            Parameter::Text(text) => text.into(),
+            Parameter::Integer(number) => number.into(),
+        });
+        let rows: Vec<TextRow> = self.rows(&statement, parameters.collect())?;
         let wanted = usize::try_from(limit).map_err(Error::internal)?;
         let sandboxes = rows.iter().take(wanted).map(|row| read(&row.text)).collect::<Result<Vec<Listed>>>()?;
         Ok(Listing { sandboxes, more: rows.len() > wanted })
@@ -213,8 +219,7 @@ impl TenantActor {
         let Some(listed) = self.listed(&report.sandbox_id)? else {
             return Ok(());
         };
-        let StateReport { state, generation, started_at, .. } = report;
-        self.store_listed(&Listed { state, generation, started_at, ..listed })
+        self.store_listed(&listed.told(report))
     }
 
     /// Lists a sandbox that is being created, unless it is listed.
@@ -225,7 +230,8 @@ impl TenantActor {
         }
     }
 
-    fn remove(&self, id: &SandboxId) -> Result<()> {
+    pub(super) fn remove(&self, id: &SandboxId) -> Result<()> {
+        self.write("DELETE FROM sandbox_checks WHERE sandbox_id = ?", vec![id.as_str().into()])?;
         self.write("DELETE FROM sandboxes WHERE sandbox_id = ?", vec![id.as_str().into()])
     }
 
@@ -249,10 +255,10 @@ impl TenantActor {
         let count = |table: &str| {
             self.rows::<TextRow>(&format!("SELECT 'x' AS text FROM {table} LIMIT 1"), Vec::new()).map(|rows| rows.len())
         };
-        let delay = match (count("open_calls"), count("audit")) {
-            (Ok(0), Ok(0)) => return,
-            (Ok(0), _) => Duration::from_secs(24 * 60 * 60),
-            _ => SWEEP_INTERVAL,
+        let delay = match (count("open_calls"), count("sandboxes"), count("audit")) {
+            (Ok(0), Ok(0), Ok(0)) => return,
+            (Ok(0), Ok(0), _) => Duration::from_secs(24 * 60 * 60),
+            _ => sweep::interval(self),
         };
         let storage = self.state.storage();
         let set = async {
@@ -264,7 +270,7 @@ impl TenantActor {
         };
         match set.await {
             // A daily alarm is moved forward by the next call that stays open.
-            Ok(()) => self.alarm_is_set.set(delay == SWEEP_INTERVAL),
+            Ok(()) => self.alarm_is_set.set(delay <= SWEEP_INTERVAL),
             Err(error) => worker::console_error!("the alarm of a tenant could not be set: {error}"),
         }
     }

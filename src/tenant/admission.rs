@@ -11,7 +11,8 @@ use serde_json::Value;
 
 use crate::error::{Error, ErrorCode};
 use crate::identifier::SandboxId;
-use crate::sandbox::state::State;
+
+pub use super::listing::{Filters, ListRequest, Listed, ListedFacts, Listing, StateReport};
 
 /// What a call wants of the tenant's list of sandboxes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,6 +57,9 @@ pub enum Origin {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AdmissionRequest {
+    /// Name of the tenant, which its object is not told by the platform.
+    #[serde(default)]
+    pub tenant: String,
     pub call_id: String,
     pub tool: String,
     pub door: String,
@@ -69,41 +73,6 @@ pub struct AdmissionRequest {
     pub at: i64,
     /// When the call counts as never settled.
     pub deadline_at: i64,
-}
-
-/// One sandbox in the tenant's list.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Listed {
-    pub sandbox_id: SandboxId,
-    pub state: State,
-    pub generation: u32,
-    pub created_at: i64,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub started_at: Option<i64>,
-    pub labels: BTreeMap<String, String>,
-    pub origin: Origin,
-    /// Key that made it.
-    pub owner: String,
-}
-
-impl Listed {
-    /// The sandbox that a claim creates; nothing when it creates none.
-    pub fn new(claim: &SandboxClaim, at: i64, owner: &str) -> Option<Self> {
-        let SandboxClaim::Create { sandbox_id, labels, origin } = claim else {
-            return None;
-        };
-        Some(Self {
-            sandbox_id: sandbox_id.clone(),
-            state: State::Created,
-            generation: 0,
-            created_at: at,
-            started_at: None,
-            labels: labels.clone(),
-            origin: *origin,
-            owner: owner.to_owned(),
-        })
-    }
 }
 
 /// The call may act.
@@ -201,24 +170,6 @@ impl Settlement {
     }
 }
 
-/// Which part of the list is asked for.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ListRequest {
-    pub limit: u32,
-    /// Id after which the part begins.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub after: Option<String>,
-}
-
-/// A part of the list, in the order of the ids.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Listing {
-    pub sandboxes: Vec<Listed>,
-    pub more: bool,
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -226,6 +177,7 @@ mod tests {
 
     fn request(claim: SandboxClaim, verdict: Option<Error>) -> AdmissionRequest {
         AdmissionRequest {
+            tenant: "default".into(),
             call_id: "c1".into(),
             tool: "exec".into(),
             door: "rest".into(),

@@ -2,6 +2,9 @@
 
 pub mod admission;
 pub mod credential;
+pub mod listing;
 
 #[cfg(target_arch = "wasm32")]
 pub mod actor;
+#[cfg(target_arch = "wasm32")]
+mod sweep;

@@ -3,16 +3,21 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use sandbox_api::WORKSPACE;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::cloning;
+use super::exec::LONGEST_BUFFERED_SECONDS;
 use crate::error::{Error, Result};
 use crate::events::EventSink;
 use crate::guardrails::{Annotations, Approval, Execution, Guardrails, RateClass, Role, Scope};
 use crate::identifier::SandboxId;
-use crate::platform::rfc3339;
+use crate::platform::{parse_rfc3339, rfc3339};
 use crate::registry::{CallFacts, Context, Method, Route, Tool};
-use crate::sandbox::record::Settings;
+use crate::sandbox::git;
+use crate::sandbox::record::GitSource;
+use crate::sandbox::settings::{Expiry, Settings, Update};
 use crate::sandbox::state::{State, Status};
 use crate::tenant::admission::{Origin, SandboxClaim};
 
@@ -37,6 +42,42 @@ pub struct Input {
     #[serde(default)]
     #[schema(required = false)]
     pub env: BTreeMap<String, String>,
+    /// Seconds without use after which it sleeps; default 600. A command or stream under way is use, a background process and
+    /// questions about the sandbox are not. Its next use wakes it.
+    #[serde(default)]
+    #[schema(minimum = 1, maximum = 86400, default = 600)]
+    pub sleep_after: Option<u32>,
+    /// Whether it stays awake although nobody uses it; default false.
+    #[serde(default)]
+    pub keep_alive: Option<bool>,
+    /// Seconds from now after which it is destroyed, used or not. Not together with `expiresAt`.
+    #[serde(default)]
+    #[schema(minimum = 1, maximum = 31536000)]
+    pub expires_after: Option<u32>,
+    /// When it is destroyed, used or not: RFC 3339.
+    #[serde(default)]
+    #[schema(format = DateTime)]
+    pub expires_at: Option<String>,
+    /// Whether commands reach the internet; default true. Where a sandbox cannot be kept from it, a creation without is refused.
+    #[serde(default)]
+    pub internet: Option<bool>,
+    /// Repository to clone into /workspace, in a directory of its name: `https://` or `http://`. Credentials in it are used for the
+    /// clone and kept nowhere.
+    #[serde(default)]
+    #[schema(min_length = 1, max_length = 2048)]
+    pub git_url: Option<String>,
+    /// Branch or tag to check out; default the repository's own. Needs `gitUrl`.
+    #[serde(default)]
+    #[schema(min_length = 1, max_length = 250)]
+    pub git_branch: Option<String>,
+    /// Commits of history to fetch; default all. Needs `gitUrl`.
+    #[serde(default)]
+    #[schema(minimum = 1, maximum = 1000000)]
+    pub git_depth: Option<u32>,
+    /// Seconds that the clone may take; default 60. At most 90, or 3600 where the answer is streamed. Needs `gitUrl`.
+    #[serde(default)]
+    #[schema(minimum = 1, maximum = 3600)]
+    pub git_timeout: Option<u32>,
 }
 
 /// The sandbox, running.
@@ -57,6 +98,21 @@ pub struct Output {
     pub generation: u32,
     /// Free words to find it by.
     pub labels: BTreeMap<String, String>,
+    /// When it will be destroyed: RFC 3339, UTC. Absent when it will not be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<String>,
+    /// Seconds without use after which it sleeps, unless it is kept alive.
+    pub sleep_after: u32,
+    /// Whether it stays awake although nobody uses it.
+    pub keep_alive: bool,
+    /// Whether commands reach the internet.
+    pub internet: bool,
+    /// Directory of the clone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub git_directory: Option<String>,
+    /// Commit that was checked out; absent for a repository without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub git_commit: Option<String>,
 }
 
 pub struct CreateSandbox;
@@ -64,7 +120,8 @@ pub struct CreateSandbox;
 impl Tool for CreateSandbox {
     const NAME: &'static str = "createSandbox";
     const DESCRIPTION: &'static str = "Creates an isolated Linux sandbox and starts it. Answers once commands can run in it. \
-        Repeating the call with the same id and settings answers the same sandbox; other settings are a conflict.";
+        Repeating the call with the same id and settings answers the same sandbox; other settings are a conflict. \
+        With gitUrl a repository is cloned into it; when that fails the sandbox is removed again.";
     const ROUTES: &'static [Route] =
         &[Route { method: Method::Post, path: "/v1/sandboxes" }, Route { method: Method::Post, path: "/sandbox" }];
     const ANNOTATIONS: Annotations = Annotations {
@@ -79,7 +136,7 @@ impl Tool for CreateSandbox {
         scopes: &[Scope::SandboxWrite],
         approval: Approval::NotNeeded,
         default_timeout: 60,
-        maximum_timeout: 60,
+        maximum_timeout: 3600,
         output_cap_bytes: 256 * 1024,
         rate_class: RateClass::SandboxOperation,
         unrecorded_arguments: &["/env"],
@@ -92,12 +149,51 @@ impl Tool for CreateSandbox {
     fn claim(input: &Input, facts: &CallFacts<'_>) -> Result<SandboxClaim> {
         check_labels(&input.labels)?;
         check_environment(&input.env)?;
+        expiry(input.expires_after, input.expires_at.as_deref(), facts.platform.now_millis())?;
+        clone_of(input)?;
+        if !facts.streams && Self::timeout_seconds(input) > LONGEST_BUFFERED_SECONDS {
+            let message =
+                format!("is over {LONGEST_BUFFERED_SECONDS} seconds, which needs `Accept: text/event-stream`");
+            return Err(Error::invalid("/gitTimeout", message));
+        }
         let sandbox_id = input.id.clone().unwrap_or_else(|| SandboxId::from_random(facts.platform.random()));
         Ok(SandboxClaim::Create { sandbox_id, labels: input.labels.clone(), origin: Origin::CreateSandbox })
     }
 
-    async fn call(context: Context, input: Input, _events: Rc<dyn EventSink>) -> Result<Output> {
-        let record = context.create_sandbox(Settings { labels: input.labels, env: input.env }).await?;
+    fn timeout_seconds(input: &Input) -> f64 {
+        f64::from(input.git_timeout.unwrap_or(Self::GUARDRAILS.default_timeout))
+    }
+
+    async fn call(context: Context, input: Input, events: Rc<dyn EventSink>) -> Result<Output> {
+        // 1. What is to be created.
+        let clone = clone_of(&input)?;
+        let timeout_ms = u64::from(input.git_timeout.unwrap_or(Self::GUARDRAILS.default_timeout)) * 1000;
+        let source = clone.as_ref().map(|clone| GitSource {
+            url: clone.url.clone(),
+            branch: clone.branch.clone(),
+            cloned: false,
+        });
+        let expiry = expiry(input.expires_after, input.expires_at.as_deref(), context.admitted_at)?;
+        let stated = Update {
+            labels: Some(input.labels),
+            env: input.env,
+            sleep_after: input.sleep_after,
+            keep_alive: input.keep_alive,
+            expiry,
+            internet: input.internet,
+            ..Update::default()
+        };
+        let settings = stated.applied_to(&Settings::default(), context.admitted_at)?;
+        // 2. The sandbox.
+        let record = context.create_sandbox(settings, source).await?;
+        // 3. The repository, unless an earlier call brought it.
+        let git_directory = clone.as_ref().map(|clone| format!("{WORKSPACE}/{}", clone.directory));
+        let git_commit = match &clone {
+            Some(clone) if record.git.as_ref().is_some_and(|git| !git.cloned) => {
+                cloning::run(&context, &record, clone, timeout_ms, events).await?
+            }
+            _ => None,
+        };
         Ok(Output {
             sandbox_id: record.sandbox_id.into(),
             status: record.state.status(),
@@ -105,12 +201,48 @@ impl Tool for CreateSandbox {
             created_at: rfc3339(record.created_at),
             created: context.listed.is_none(),
             generation: record.generation,
+            expires_at: record.settings.expires_at.map(rfc3339),
+            sleep_after: record.settings.sleep_after(),
+            keep_alive: record.settings.keep_alive,
+            internet: record.settings.internet,
             labels: record.settings.labels,
+            git_directory,
+            git_commit,
         })
     }
 }
 
-fn check_labels(labels: &BTreeMap<String, String>) -> Result<()> {
+/// The repository to clone, checked.
+fn clone_of(input: &Input) -> Result<Option<git::Clone>> {
+    let needless = [
+        ("/gitBranch", input.git_branch.is_some()),
+        ("/gitDepth", input.git_depth.is_some()),
+        ("/gitTimeout", input.git_timeout.is_some()),
+    ];
+    match &input.git_url {
+        Some(url) => git::Clone::parse(url, input.git_branch.as_deref(), input.git_depth).map(Some),
+        None => match needless.into_iter().find(|(_, given)| *given) {
+            Some((pointer, _)) => Err(Error::invalid(pointer, "needs gitUrl")),
+            None => Ok(None),
+        },
+    }
+}
+
+/// When a sandbox is to be destroyed.
+pub fn expiry(after: Option<u32>, at: Option<&str>, now: i64) -> Result<Option<Expiry>> {
+    match (after, at) {
+        (Some(_), Some(_)) => Err(Error::invalid("/expiresAt", "goes without expiresAfter")),
+        (Some(seconds), None) => Ok(Some(Expiry::After(seconds))),
+        (None, Some(text)) => match parse_rfc3339(text) {
+            Some(at) if at > now => Ok(Some(Expiry::At(at))),
+            Some(_) => Err(Error::invalid("/expiresAt", "is not in the future")),
+            None => Err(Error::invalid("/expiresAt", "is not an RFC 3339 time such as 2026-01-31T12:00:00Z")),
+        },
+        (None, None) => Ok(None),
+    }
+}
+
+pub fn check_labels(labels: &BTreeMap<String, String>) -> Result<()> {
     if labels.len() > MOST_LABELS {
         return Err(Error::invalid("/labels", format!("has more than {MOST_LABELS} entries")));
     }

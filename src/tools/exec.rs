@@ -15,13 +15,13 @@ use crate::guardrails::{Annotations, Approval, Execution, Guardrails, RateClass,
 use crate::identifier::SandboxId;
 use crate::registry::{CallFacts, Context, Route, Tool};
 use crate::sandbox;
-use crate::sandbox::record::Settings;
+use crate::sandbox::settings::Settings;
 use crate::tenant::admission::{Origin, SandboxClaim};
 
 const DEFAULT_TIMEOUT_SECONDS: f64 = 30.0;
 
 /// Networks cut an answer that keeps silent for about 100 seconds; a stream carries heartbeats and may last longer.
-const LONGEST_BUFFERED_SECONDS: f64 = 90.0;
+pub const LONGEST_BUFFERED_SECONDS: f64 = 90.0;
 
 /// Bytes kept of each of stdout and stderr.
 const OUTPUT_LIMIT_BYTES: u64 = 1024 * 1024;
@@ -30,7 +30,8 @@ const OUTPUT_LIMIT_BYTES: u64 = 1024 * 1024;
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Input {
-    /// Sandbox to run in. Without it one is made for this call and kept; the answer names it.
+    /// Sandbox to run in. Without it one is made for this call; the answer names it, and it is destroyed
+    /// once nobody has used it for five minutes.
     #[serde(default)]
     pub sandbox_id: Option<SandboxId>,
     /// A bash command line, or code in `language`. At most 100,000 characters: write longer code to a file and run that.
@@ -164,7 +165,7 @@ impl Tool for Exec {
             context.claim.sandbox_id().cloned().ok_or_else(|| Error::internal("no sandbox was claimed"))?;
         // 1. A sandbox for this call, when it names none.
         if input.sandbox_id.is_none() {
-            context.create_sandbox(Settings::default()).await?;
+            context.create_sandbox(Settings::default(), None).await?;
         }
         // 2. The command, to its end.
         let streams = events.streams();

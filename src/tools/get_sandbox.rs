@@ -6,15 +6,19 @@ use std::rc::Rc;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::sandbox_info::{EnvironmentInfo, Resources, SandboxSummary, environment, resources, uptime};
+use super::sandbox_info::{
+    EnvironmentInfo, Resources, SandboxSummary, environment, internet_pending, resources, uptime,
+};
 use crate::error::{Error, Result};
 use crate::events::EventSink;
 use crate::guardrails::{Annotations, Approval, Execution, Guardrails, RateClass, Role, Scope};
 use crate::identifier::SandboxId;
 use crate::platform::{parse_rfc3339, rfc3339};
 use crate::registry::{CallFacts, Context, Method, Route, Tool};
+use crate::sandbox::record::StartReason;
 use crate::sandbox::state::{State, Status};
 use crate::tenant::admission::{ListRequest, SandboxClaim};
+use crate::tenant::listing;
 
 /// Most sandboxes that one answer lists; listSandboxes has pages.
 const MOST_LISTED: usize = 1_000;
@@ -48,6 +52,28 @@ pub struct Filters {
     /// Key that created it.
     #[serde(default)]
     pub owner: Option<String>,
+    /// Labels that it must have, all of them.
+    #[serde(default)]
+    #[schema(required = false)]
+    pub labels: BTreeMap<String, String>,
+}
+
+impl Filters {
+    /// The filters as the tenant's list takes them; `pointer` is where they stand in the arguments.
+    pub fn checked(&self, pointer: &str) -> Result<listing::Filters> {
+        let created_after = self.created_after.as_deref().map(|text| {
+            parse_rfc3339(text).ok_or_else(|| {
+                let message = "is not an RFC 3339 time such as 2026-01-31T12:00:00Z";
+                Error::invalid(&format!("{pointer}/createdAfter"), message)
+            })
+        });
+        Ok(listing::Filters {
+            status: self.status,
+            created_after: created_after.transpose()?,
+            owner: self.owner.clone(),
+            labels: self.labels.clone(),
+        })
+    }
 }
 
 /// One sandbox, or `sandboxes`.
@@ -75,9 +101,27 @@ pub struct Output {
     /// What its environment holds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub environment: Option<EnvironmentInfo>,
-    /// Whether it is kept running although nobody uses it.
+    /// Whether it stays awake although nobody uses it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keep_alive: Option<bool>,
+    /// Seconds without use after which it sleeps, unless it is kept alive.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sleep_after: Option<u32>,
+    /// When it was last used: RFC 3339, UTC. Asking is no use.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_used_at: Option<String>,
+    /// When it will be destroyed: RFC 3339, UTC. Absent when it will not be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<String>,
+    /// Whether commands reach the internet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub internet: Option<bool>,
+    /// Present and true when `internet` was changed and holds from the next start on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub internet_pending: Option<bool>,
+    /// Why it last started: created, woken after it slept, or restarted after it was lost.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub start_reason: Option<StartReason>,
     /// Number of starts. What ran in one generation is gone in the next.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub generation: Option<u32>,
@@ -125,13 +169,8 @@ impl Tool for GetSandbox {
     type Output = Output;
 
     fn claim(input: &Input, _facts: &CallFacts<'_>) -> Result<SandboxClaim> {
-        if let Some(text) = input.filters.as_ref().and_then(|filters| filters.created_after.as_deref())
-            && parse_rfc3339(text).is_none()
-        {
-            return Err(Error::invalid(
-                "/filters/createdAfter",
-                "is not an RFC 3339 time such as 2026-01-31T12:00:00Z",
-            ));
+        if let Some(filters) = &input.filters {
+            filters.checked("/filters")?;
         }
         match (&input.sandbox_id, &input.filters) {
             (Some(_), Some(_)) => Err(Error::invalid("/filters", "goes without sandboxId")),
@@ -160,7 +199,13 @@ async fn one(context: &Context, sandbox_id: &SandboxId) -> Result<Output> {
         uptime: Some(uptime(&record, context.services.platform.now_millis())),
         resources,
         environment: Some(environment(&record)),
-        keep_alive: Some(false),
+        keep_alive: Some(record.settings.keep_alive),
+        sleep_after: Some(record.settings.sleep_after()),
+        last_used_at: record.started_at.map(|_| rfc3339(record.last_use())),
+        expires_at: record.expires_at().map(rfc3339),
+        start_reason: record.start_reason,
+        internet: Some(record.settings.internet),
+        internet_pending: internet_pending(&record),
         generation: Some(record.generation),
         labels: Some(record.settings.labels),
         ..Output::default()
@@ -168,18 +213,17 @@ async fn one(context: &Context, sandbox_id: &SandboxId) -> Result<Output> {
 }
 
 async fn all(context: &Context, filters: &Filters) -> Result<Output> {
-    let created_after = filters.created_after.as_deref().and_then(parse_rfc3339);
+    let filters = filters.checked("/filters")?;
     let mut sandboxes: Vec<SandboxSummary> = Vec::new();
     let mut after = None;
     loop {
-        let listing = context.services.tenant.list_sandboxes(ListRequest { limit: PAGE, after }).await?;
+        let listing = context
+            .services
+            .tenant
+            .list_sandboxes(ListRequest { limit: PAGE, after, filters: filters.clone() })
+            .await?;
         after = listing.sandboxes.last().map(|listed| listed.sandbox_id.to_string());
-        let matching = listing.sandboxes.into_iter().filter(|listed| {
-            filters.status.is_none_or(|status| listed.state.status() == status)
-                && created_after.is_none_or(|time| listed.created_at > time)
-                && filters.owner.as_ref().is_none_or(|owner| &listed.owner == owner)
-        });
-        sandboxes.extend(matching.map(SandboxSummary::from));
+        sandboxes.extend(listing.sandboxes.into_iter().map(SandboxSummary::from));
         if !listing.more || after.is_none() || sandboxes.len() > MOST_LISTED {
             break;
         }

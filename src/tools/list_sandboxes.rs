@@ -1,17 +1,21 @@
 //! listSandboxes: every sandbox of the tenant, in pages.
 
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::get_sandbox::Filters;
 use super::sandbox_info::SandboxSummary;
 use crate::error::Result;
 use crate::events::EventSink;
 use crate::guardrails::{Annotations, Approval, Execution, Guardrails, RateClass, Role, Scope};
 use crate::identifier::SandboxId;
 use crate::registry::{CallFacts, Context, Method, Route, Tool};
+use crate::sandbox::state::Status;
 use crate::tenant::admission::{ListRequest, SandboxClaim};
+use crate::tenant::listing;
 
 const DEFAULT_LIMIT: u32 = 100;
 
@@ -26,6 +30,32 @@ pub struct Input {
     /// `nextCursor` of the page before.
     #[serde(default)]
     pub cursor: Option<SandboxId>,
+    /// Only those that are running, stopped or error.
+    #[serde(default)]
+    pub status: Option<Status>,
+    /// Only those created after this time: RFC 3339.
+    #[serde(default)]
+    #[schema(format = DateTime)]
+    pub created_after: Option<String>,
+    /// Only those that this key created.
+    #[serde(default)]
+    pub owner: Option<String>,
+    /// Only those that have all of these labels.
+    #[serde(default)]
+    #[schema(required = false)]
+    pub labels: BTreeMap<String, String>,
+}
+
+impl Input {
+    fn filters(&self) -> Result<listing::Filters> {
+        let filters = Filters {
+            status: self.status,
+            created_after: self.created_after.clone(),
+            owner: self.owner.clone(),
+            labels: self.labels.clone(),
+        };
+        filters.checked("")
+    }
 }
 
 /// One page.
@@ -43,8 +73,7 @@ pub struct ListSandboxes;
 
 impl Tool for ListSandboxes {
     const NAME: &'static str = "listSandboxes";
-    const DESCRIPTION: &'static str =
-        "Lists the sandboxes of the caller's tenant in pages. Starts nothing and does not count as use.";
+    const DESCRIPTION: &'static str = "Lists the sandboxes of the caller's tenant that match every given filter, in pages. Starts nothing and does not count as use.";
     const ROUTES: &'static [Route] = &[Route { method: Method::Get, path: "/v1/sandboxes" }];
     const ANNOTATIONS: Annotations = Annotations {
         title: "List sandboxes",
@@ -68,13 +97,15 @@ impl Tool for ListSandboxes {
     type Input = Input;
     type Output = Output;
 
-    fn claim(_input: &Input, _facts: &CallFacts<'_>) -> Result<SandboxClaim> {
+    fn claim(input: &Input, _facts: &CallFacts<'_>) -> Result<SandboxClaim> {
+        input.filters()?;
         Ok(SandboxClaim::None)
     }
 
     async fn call(context: Context, input: Input, _events: Rc<dyn EventSink>) -> Result<Output> {
-        let request =
-            ListRequest { limit: input.limit.unwrap_or(DEFAULT_LIMIT), after: input.cursor.map(String::from) };
+        let filters = input.filters()?;
+        let limit = input.limit.unwrap_or(DEFAULT_LIMIT);
+        let request = ListRequest { limit, after: input.cursor.map(String::from), filters };
         let listing = context.services.tenant.list_sandboxes(request).await?;
         let last = listing.sandboxes.last().map(|listed| listed.sandbox_id.to_string());
         Ok(Output {

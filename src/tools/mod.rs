@@ -1,5 +1,6 @@
 //! THE list of tools. To add one, write its file and add its line here; the rest follows from the registry.
 
+pub mod cloning;
 pub mod path;
 pub mod sandbox_info;
 
@@ -17,7 +18,10 @@ pub mod move_file;
 pub mod read_file;
 pub mod search_files;
 pub mod stat_file;
+pub mod stop_sandbox;
+pub mod update_sandbox;
 pub mod upload_archive;
+pub mod wake_sandbox;
 pub mod watch_files;
 pub mod write_file;
 
@@ -29,6 +33,9 @@ pub fn registry() -> Registry {
         Entry::of::<create_sandbox::CreateSandbox>(),
         Entry::of::<get_sandbox::GetSandbox>(),
         Entry::of::<list_sandboxes::ListSandboxes>(),
+        Entry::of::<update_sandbox::UpdateSandbox>(),
+        Entry::of::<wake_sandbox::WakeSandbox>(),
+        Entry::of::<stop_sandbox::StopSandbox>(),
         Entry::of::<destroy_sandbox::DestroySandbox>(),
         Entry::of::<exec::Exec>(),
         Entry::of_raw::<read_file::ReadFile>(),

@@ -6,7 +6,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::platform::rfc3339;
-use crate::sandbox::record::{Described, Record};
+use crate::sandbox::record::{Described, Record, StartReason};
 use crate::sandbox::state::{State, Status};
 use crate::tenant::admission::Listed;
 
@@ -26,7 +26,7 @@ pub struct Resources {
 pub struct EnvironmentInfo {
     /// Whether `ANTHROPIC_API_KEY` is set in it.
     pub has_anthropic_credentials: bool,
-    /// Names of the variables it was created with; values are never told.
+    /// Names of its variables; values are never told.
     pub variables: Vec<String>,
 }
 
@@ -51,6 +51,85 @@ pub struct SandboxSummary {
     pub labels: BTreeMap<String, String>,
     /// Key that created it.
     pub owner: String,
+    /// When it was last used, to within a minute: RFC 3339, UTC. Absent before its first start.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_used_at: Option<String>,
+    /// When it will be destroyed: RFC 3339, UTC. Absent when it will not be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<String>,
+    /// Seconds without use after which it sleeps, unless it is kept alive.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sleep_after: Option<u32>,
+    /// Whether it stays awake although nobody uses it.
+    pub keep_alive: bool,
+}
+
+/// One sandbox after a change.
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SandboxNow {
+    /// Its name.
+    pub sandbox_id: String,
+    /// running, stopped or error.
+    pub status: Status,
+    /// The exact state behind `status`.
+    pub state: State,
+    /// When it was created: RFC 3339, UTC.
+    pub created_at: String,
+    /// Number of starts. What ran in one generation is gone in the next.
+    pub generation: u32,
+    /// Why it last started: created, woken after it slept, or restarted after it was lost.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub start_reason: Option<StartReason>,
+    /// Free words to find it by.
+    pub labels: BTreeMap<String, String>,
+    /// When it will be destroyed: RFC 3339, UTC. Absent when it will not be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<String>,
+    /// Seconds without use after which it sleeps, unless it is kept alive.
+    pub sleep_after: u32,
+    /// Whether it stays awake although nobody uses it.
+    pub keep_alive: bool,
+    /// Whether commands reach the internet.
+    pub internet: bool,
+    /// Present and true when `internet` was changed and holds from the next start on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub internet_pending: Option<bool>,
+    /// Names of its variables; values are never told.
+    pub variables: Vec<String>,
+    /// Of wakeSandbox: whether the call had to start it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub woken: Option<bool>,
+    /// Of stopSandbox: processes that were ended; zero when it did not run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub processes_ended: Option<u64>,
+    /// Of stopSandbox: whether the files of /workspace are there again when it wakes. True on a sandbox host, false in a Cloudflare
+    /// Container, whose disk goes with it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub files_kept: Option<bool>,
+}
+
+impl From<Record> for SandboxNow {
+    fn from(record: Record) -> Self {
+        Self {
+            status: record.state.status(),
+            state: record.state,
+            created_at: rfc3339(record.created_at),
+            generation: record.generation,
+            start_reason: record.start_reason,
+            expires_at: record.expires_at().map(rfc3339),
+            sleep_after: record.settings.sleep_after(),
+            keep_alive: record.settings.keep_alive,
+            variables: record.settings.env.keys().cloned().collect(),
+            internet: record.settings.internet,
+            internet_pending: internet_pending(&record),
+            woken: None,
+            processes_ended: None,
+            files_kept: None,
+            sandbox_id: record.sandbox_id.into(),
+            labels: record.settings.labels,
+        }
+    }
 }
 
 impl From<Listed> for SandboxSummary {
@@ -64,8 +143,18 @@ impl From<Listed> for SandboxSummary {
             generation: listed.generation,
             labels: listed.labels,
             owner: listed.owner,
+            last_used_at: listed.last_used_at.map(rfc3339),
+            expires_at: listed.expires_at.map(rfc3339),
+            sleep_after: listed.sleep_after,
+            keep_alive: listed.keep_alive,
         }
     }
+}
+
+/// Whether the running sandbox has another access to the internet than it is set to.
+pub fn internet_pending(record: &Record) -> Option<bool> {
+    let runs_otherwise = record.internet_in_force.is_some_and(|in_force| in_force != record.settings.internet);
+    (record.state == State::Running && runs_otherwise).then_some(true)
 }
 
 /// Seconds since the last start; zero while it does not run.

@@ -18,7 +18,8 @@ use crate::platform::Platform;
 use crate::sandbox::actor::object_name;
 use crate::sandbox::control::{DEADLINE_HEADER, EXPECTED_BOOT_HEADER, GENERATION_HEADER};
 use crate::sandbox::life::START_DEADLINE;
-use crate::sandbox::record::{Create, Described, Destroyed, Record};
+use crate::sandbox::record::{Create, Described, Destroyed, Record, Stopped, Woken};
+use crate::sandbox::settings::Update;
 use crate::services::{ControlRequest, ControlResponse, Sandboxes, Tenant};
 use crate::tenant::admission::{AdmissionRequest, Admitted, ListRequest, Listing, Settlement};
 
@@ -33,6 +34,15 @@ const DESTROY_DEADLINE: Duration = Duration::from_secs(50);
 
 /// Until a sandbox is created and runs, or what was begun of it is removed again.
 const CREATE_DEADLINE: Duration = Duration::from_secs(45);
+
+/// Until a sandbox is woken, a stop under way included.
+const WAKE_DEADLINE: Duration = Duration::from_secs(60);
+
+/// Until a sandbox is stopped, a start under way included.
+const STOP_DEADLINE: Duration = Duration::from_secs(60);
+
+/// Until a sandbox's object has stored a change.
+const UPDATE_DEADLINE: Duration = Duration::from_secs(10);
 
 /// Everything behind a request.
 pub struct WorkersBackend {
@@ -173,6 +183,22 @@ impl Sandboxes for SandboxObjects {
 
     fn describe<'a>(&'a self, id: &'a SandboxId) -> LocalBoxFuture<'a, Result<Described>> {
         async move { self.ask(id, "/describe", &(), Duration::from_secs(10)).await }.boxed_local()
+    }
+
+    fn wake<'a>(&'a self, id: &'a SandboxId) -> LocalBoxFuture<'a, Result<Woken>> {
+        async move { self.ask(id, "/wake", &(), WAKE_DEADLINE).await }.boxed_local()
+    }
+
+    fn stop<'a>(&'a self, id: &'a SandboxId) -> LocalBoxFuture<'a, Result<Stopped>> {
+        async move { self.ask(id, "/stop", &(), STOP_DEADLINE).await }.boxed_local()
+    }
+
+    fn update<'a>(&'a self, id: &'a SandboxId, update: &'a Update) -> LocalBoxFuture<'a, Result<Record>> {
+        async move { self.ask(id, "/update", update, UPDATE_DEADLINE).await }.boxed_local()
+    }
+
+    fn cloned<'a>(&'a self, id: &'a SandboxId) -> LocalBoxFuture<'a, Result<()>> {
+        async move { self.ask(id, "/cloned", &(), UPDATE_DEADLINE).await }.boxed_local()
     }
 
     fn destroy<'a>(&'a self, id: &'a SandboxId, force: bool) -> LocalBoxFuture<'a, Result<Destroyed>> {

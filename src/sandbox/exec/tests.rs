@@ -15,7 +15,8 @@ use crate::error::{Error, ErrorCode, Result};
 use crate::events::{Channel, Event, EventSink, ReaderGone};
 use crate::identifier::SandboxId;
 use crate::platform::Platform;
-use crate::sandbox::record::{Create, Described, Destroyed, Record};
+use crate::sandbox::record::{Create, Described, Destroyed, Record, Stopped, Woken};
+use crate::sandbox::settings::Update;
 use crate::services::{Body, BodyError, ControlRequest, ControlResponse, Sandboxes, Services, Tenant};
 use crate::sse::encode;
 use crate::tenant::admission::{AdmissionRequest, Admitted, ListRequest, Listing, Settlement};
@@ -64,6 +65,22 @@ impl Sandboxes for Script {
     }
 
     fn describe<'a>(&'a self, _: &'a SandboxId) -> LocalBoxFuture<'a, Result<Described>> {
+        ready(Err(Error::internal("not in the script"))).boxed_local()
+    }
+
+    fn wake<'a>(&'a self, _: &'a SandboxId) -> LocalBoxFuture<'a, Result<Woken>> {
+        ready(Err(Error::internal("not in the script"))).boxed_local()
+    }
+
+    fn stop<'a>(&'a self, _: &'a SandboxId) -> LocalBoxFuture<'a, Result<Stopped>> {
+        ready(Err(Error::internal("not in the script"))).boxed_local()
+    }
+
+    fn update<'a>(&'a self, _: &'a SandboxId, _: &'a Update) -> LocalBoxFuture<'a, Result<Record>> {
+        ready(Err(Error::internal("not in the script"))).boxed_local()
+    }
+
+    fn cloned<'a>(&'a self, _: &'a SandboxId) -> LocalBoxFuture<'a, Result<()>> {
         ready(Err(Error::internal("not in the script"))).boxed_local()
     }
 

@@ -29,11 +29,13 @@ pub struct StackOptions {
     pub host: bool,
     /// Whether the fault proxy stands between the Worker and the host.
     pub proxy: bool,
+    /// Seconds between two sweeps of a tenant, where they are not the default.
+    pub sweep_seconds: Option<u32>,
 }
 
 impl Default for StackOptions {
     fn default() -> Self {
-        Self { key: true, host: true, proxy: true }
+        Self { key: true, host: true, proxy: true, sweep_seconds: None }
     }
 }
 
@@ -67,6 +69,7 @@ impl Stack {
             key: options.key.then(|| key.clone()),
             host_url: options.host.then_some(host_url),
             host_token: options.host.then_some(token),
+            sweep_seconds: options.sweep_seconds,
             storage: folder.join("storage"),
         });
         let base = worker.url().to_owned();

@@ -18,6 +18,8 @@ pub struct WorkerSettings {
     pub host_url: Option<String>,
     /// `SANDBOX_HOST_TOKEN`.
     pub host_token: Option<String>,
+    /// `SWEEP_SECONDS`.
+    pub sweep_seconds: Option<u32>,
     /// Folder of the Durable Objects' storage.
     pub storage: PathBuf,
 }
@@ -55,6 +57,11 @@ impl Worker {
         self.url = url;
     }
 
+    /// Folder of the Durable Objects' storage.
+    pub fn storage(&self) -> &std::path::Path {
+        &self.settings.storage
+    }
+
     /// Process id of workerd.
     pub fn workerd_pid(&self) -> i32 {
         let children = process::descendants(self.child.pid());
@@ -75,10 +82,12 @@ fn launch(settings: &WorkerSettings, port: u16) -> (GuardedChild, String) {
         .env("WRANGLER_SEND_METRICS", "false")
         .env("CLOUDFLARE_LOAD_DEV_VARS_FROM_DOT_ENV", "false")
         .stderr(std::fs::OpenOptions::new().create(true).append(true).open(&log).expect("the log file opens"));
+    let sweep_seconds = settings.sweep_seconds.map(|seconds| seconds.to_string());
     let variables = [
         ("WORKER_API_KEY_SECRET", &settings.key),
         ("SANDBOX_HOST_URL", &settings.host_url),
         ("SANDBOX_HOST_TOKEN", &settings.host_token),
+        ("SWEEP_SECONDS", &sweep_seconds),
     ];
     for (name, value) in variables {
         match value {

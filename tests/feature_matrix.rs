@@ -29,7 +29,7 @@ const NOT_BUILT: &str = "not built";
 const NEVER_RUN: &str = "never run on Cloudflare";
 const STATES: [&str; 4] = ["tested locally", "tested in container", NEVER_RUN, NOT_BUILT];
 
-const METHODS: [&str; 5] = ["GET", "HEAD", "POST", "PUT", "DELETE"];
+const METHODS: [&str; 6] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"];
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))

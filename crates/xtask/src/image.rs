@@ -43,7 +43,7 @@ pub(crate) fn build(options: &Options) -> Result<()> {
 }
 
 /// A Docker client that can use BuildKit, with an engine that answers.
-fn client() -> Result<PathBuf> {
+pub(crate) fn client() -> Result<PathBuf> {
     let candidates = find_program("docker").into_iter().chain([PathBuf::from("/usr/bin/docker")]);
     let mut found = false;
     for docker in candidates.filter(|path| setup::is_executable(path)) {

@@ -1,11 +1,13 @@
 //! `cargo xtask`: everything that a checkout needs done, from a bare machine on.
 //!
 //! `dev` runs the local stack, `test` every test, `build` makes the Worker (it is also wrangler's build command),
-//! `openapi` rewrites the generated descriptions, `image` builds the sandbox image, `check` formats and lints.
+//! `openapi` rewrites the generated descriptions, `image` builds the sandbox image, `check` formats and lints, `deploy`
+//! brings it all to Cloudflare.
 //! Each command installs what it misses first, into a cache folder that all checkouts share (see [`setup`]).
 
 mod build;
 mod cache;
+mod deploy;
 mod dev;
 mod image;
 mod openapi;
@@ -43,6 +45,8 @@ enum Command {
     Openapi,
     /// Build the sandbox image with Docker
     Image(image::Options),
+    /// Deploy to Cloudflare, creating what is missing, and run a command there
+    Deploy(deploy::Options),
 }
 
 fn main() -> ExitCode {
@@ -65,5 +69,6 @@ fn start(command: Command) -> Result<ExitCode> {
         Command::Build => build::from_command_line().map(|()| ExitCode::SUCCESS),
         Command::Openapi => openapi::write().map(|()| ExitCode::SUCCESS),
         Command::Image(options) => image::build(&options).map(|()| ExitCode::SUCCESS),
+        Command::Deploy(options) => deploy::run(&options).map(|()| ExitCode::SUCCESS),
     }
 }

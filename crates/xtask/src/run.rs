@@ -83,23 +83,30 @@ pub(crate) struct Task {
     command: Command,
     limit: Duration,
     quiet_below: Duration,
+    logs: PathBuf,
 }
 
 impl Task {
     pub(crate) fn new(label: &str, command: Command, limit: Duration) -> Self {
-        Self { label: label.to_owned(), command, limit, quiet_below: Duration::from_secs(2) }
+        Self { label: label.to_owned(), command, limit, quiet_below: Duration::from_secs(2), logs: workspace::logs() }
+    }
+
+    /// The folder for its log file, where that is not the usual one.
+    pub(crate) fn logged_in(mut self, folder: &Path) -> Self {
+        folder.clone_into(&mut self.logs);
+        self
     }
 
     fn log(&self) -> PathBuf {
         let name: String =
             self.label.chars().map(|c| if c.is_ascii_alphanumeric() || c == '.' { c } else { '-' }).collect();
-        workspace::logs().join(format!("{name}.log"))
+        self.logs.join(format!("{name}.log"))
     }
 
     /// Runs the child with its output in a log file; on failure the error carries the end of it.
     pub(crate) fn run(mut self) -> Result<()> {
         let path = self.log();
-        fs::create_dir_all(workspace::logs()).context("cannot create the folder for logs")?;
+        fs::create_dir_all(&self.logs).context("cannot create the folder for logs")?;
         let log =
             Arc::new(Mutex::new(File::create(&path).with_context(|| format!("cannot write {}", path.display()))?));
         let last_line = Arc::new(Mutex::new(String::new()));
@@ -142,6 +149,29 @@ impl Task {
         }
     }
 
+    /// Runs the child with `input` on its standard input and keeps what it says, in no file: for short children whose answer is
+    /// read, and for those that are told a secret.
+    pub(crate) fn capture(mut self, input: &[u8]) -> Result<Captured> {
+        let program = self.command.get_program().to_string_lossy().into_owned();
+        let mut child = self
+            .command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0)
+            .spawn()
+            .with_context(|| format!("cannot start {program} ({})", self.label))?;
+        let (stdin, input) = (child.stdin.take(), input.to_vec());
+        // A child that does not read its input is no fault of ours; the pipe closes with the thread.
+        let writer = thread::spawn(move || stdin.map(|mut pipe| pipe.write_all(&input)));
+        let readers = [child.stdout.take().map(read_all), child.stderr.take().map(read_all)];
+        let status = wait(&mut child, self.limit, || {});
+        end_group(&mut child);
+        let _ = writer.join();
+        let [stdout, stderr] = readers.map(|reader| reader.and_then(|thread| thread.join().ok()).unwrap_or_default());
+        Ok(Captured { status: status.with_context(|| self.label.clone())?, stdout, stderr })
+    }
+
     /// Runs the child with its output on the terminal, because it is what the person wants to see; each line is also given
     /// to `on_line`.
     pub(crate) fn show(mut self, mut on_line: impl FnMut(&str)) -> Result<ExitStatus> {
@@ -172,6 +202,21 @@ impl Task {
         receiver.iter().for_each(&mut show);
         status.with_context(|| self.label.clone())
     }
+}
+
+/// How a child ended and all that it said.
+pub(crate) struct Captured {
+    pub(crate) status: ExitStatus,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+fn read_all(mut pipe: impl Read + Send + 'static) -> thread::JoinHandle<String> {
+    thread::spawn(move || {
+        let mut bytes = Vec::new();
+        let _ = pipe.read_to_end(&mut bytes);
+        String::from_utf8_lossy(&bytes).into_owned()
+    })
 }
 
 fn send_lines(pipe: impl Read + Send + 'static, sender: mpsc::Sender<String>) {
@@ -240,6 +285,11 @@ pub(crate) fn end_group(child: &mut Child) {
 /// The last lines of a log, indented, for an error message.
 pub(crate) fn tail(path: &Path, count: usize) -> String {
     let text = fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
+    last_lines(&text, count)
+}
+
+/// The last lines of a text, indented, for an error message.
+pub(crate) fn last_lines(text: &str, count: usize) -> String {
     let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
     let first = lines.len().saturating_sub(count);
     lines.iter().skip(first).map(|line| format!("  | {line}")).collect::<Vec<_>>().join("\n")

@@ -12,7 +12,7 @@
 
 mod family;
 mod probe;
-mod secrets;
+pub(crate) mod secrets;
 
 use crate::build::Size;
 use crate::setup::{self, Bubblewrap, Bundler, NativeTarget, Node, NodeModules, Requirement, WasmTarget};

@@ -53,7 +53,7 @@ fn parse(text: &str) -> Result<Secrets> {
 }
 
 /// 256 bits of the kernel's randomness in hexadecimal.
-fn random() -> Result<String> {
+pub(crate) fn random() -> Result<String> {
     let mut bytes = [0; 32];
     fs::File::open("/dev/urandom")
         .and_then(|mut file| file.read_exact(&mut bytes))
@@ -61,7 +61,7 @@ fn random() -> Result<String> {
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-fn write_private(path: &Path, text: &str) -> Result<()> {
+pub(crate) fn write_private(path: &Path, text: &str) -> Result<()> {
     let unfinished = path.with_added_extension("unfinished");
     match fs::remove_file(&unfinished) {
         Err(error) if error.kind() != ErrorKind::NotFound => bail!("cannot replace {}: {error}", unfinished.display()),

@@ -7,6 +7,7 @@ mod count;
 mod lint;
 
 use crate::build::Size;
+use crate::deploy::{self, Environment};
 use crate::run::{self, Task};
 use crate::setup::{
     self, Bubblewrap, Bundler, NativeTarget, Node, NodeModules, Python, Requirement, WasmTarget, find_program,
@@ -16,7 +17,6 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, ValueEnum};
 use count::Count;
 use std::io::IsTerminal;
-use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
@@ -113,8 +113,11 @@ fn ensure_tools(tiers: &[Tier]) -> Result<()> {
     if any(&[Tier::Lint]) {
         needed.push(&lint::Components);
     }
+    if any(&[Tier::Native, Tier::Deploy, Tier::Workerd, Tier::Clients]) {
+        needed.push(&Node);
+    }
     if any(&[Tier::Deploy, Tier::Workerd, Tier::Clients]) {
-        needed.extend([&Node as &dyn Requirement, &NodeModules, &bundler]);
+        needed.extend([&NodeModules as &dyn Requirement, &bundler]);
     }
     if any(&[Tier::Workerd, Tier::Clients]) {
         needed.push(&NativeTarget);
@@ -174,16 +177,13 @@ fn run_tests(tier: Tier, mut command: Command, filter: Option<&str>, count: &mut
     Ok(())
 }
 
-/// What wrangler makes of each environment, without an account and without building the image.
+/// What wrangler makes of each environment, without an account and without building the image: the two that are deployed
+/// by the command that deploys them, and the top level, which the local stack runs.
 fn dry_deploy(count: &mut Count) -> Result<()> {
-    build::worker(Size::Optimized)?;
     let mut failed = Vec::new();
-    for environment in ["", "staging", "production"] {
-        let name = if environment.is_empty() { "top level" } else { environment };
-        let mut command: Command = NodeModules::wrangler()?;
-        command.args(["deploy", "--dry-run", "--env", environment, "--outdir"]).arg(dry_run_folder(name));
-        command.args(["--containers-rollout", "none"]).env("CI", "true").env("NO_COLOR", "1");
-        match Task::new(&format!("wrangler deploy --dry-run, {name}"), command, Duration::from_secs(240)).run() {
+    let deployed = Environment::value_variants().iter().map(|one| (one.name(), deploy::dry(*one)));
+    for (name, result) in deployed.chain([("top level", dry_top_level())]) {
+        match result {
             Ok(()) => count.passed += 1,
             Err(error) => {
                 terminal::failure(&error);
@@ -196,8 +196,12 @@ fn dry_deploy(count: &mut Count) -> Result<()> {
     Ok(())
 }
 
-fn dry_run_folder(name: &str) -> PathBuf {
-    workspace::target().join("dry-run").join(name.replace(' ', "-"))
+fn dry_top_level() -> Result<()> {
+    build::worker(Size::Optimized)?;
+    let mut command: Command = NodeModules::wrangler()?;
+    command.args(["deploy", "--dry-run", "--env", "", "--outdir"]).arg(workspace::target().join("dry-run/top-level"));
+    command.args(["--containers-rollout", "none"]).env("CI", "true").env("NO_COLOR", "1");
+    Task::new("wrangler deploy --dry-run, top level", command, Duration::from_secs(240)).run()
 }
 
 fn summarize(outcomes: &[Outcome], filter: Option<&str>) -> ExitCode {

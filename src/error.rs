@@ -241,7 +241,8 @@ impl From<ControlError> for Error {
             ControlErrorCode::LengthRequired => ErrorCode::LengthRequired,
             ControlErrorCode::PayloadTooLarge => ErrorCode::PayloadTooLarge,
             ControlErrorCode::RangeNotSatisfiable => ErrorCode::RangeNotSatisfiable,
-            ControlErrorCode::TooManyExecs => ErrorCode::QuotaExceeded,
+            ControlErrorCode::ProcessEnded => ErrorCode::Conflict,
+            ControlErrorCode::TooManyExecs | ControlErrorCode::TooManyProcesses => ErrorCode::QuotaExceeded,
             ControlErrorCode::NotRunning | ControlErrorCode::Unavailable => ErrorCode::SandboxUnavailable,
             ControlErrorCode::NoSpace => ErrorCode::NoSpace,
             ControlErrorCode::NoAnswer | ControlErrorCode::Unknown => {

@@ -36,8 +36,12 @@ pub enum ControlErrorCode {
     PayloadTooLarge,
     /// 416: the range starts beyond the end of the file.
     RangeNotSatisfiable,
+    /// 409: the process has ended, or its input is closed. Nothing was carried out.
+    ProcessEnded,
     /// 429: too many execs run at once in this sandbox.
     TooManyExecs,
+    /// 429: too many background processes run at once in this sandbox.
+    TooManyProcesses,
     /// 400: the upload ended before its declared length; the old file is untouched.
     UploadAborted,
     /// 502: the sandbox stopped answering after it was sent the request, which may have been carried out.

@@ -36,6 +36,9 @@ pub struct Limits {
     /// Execs at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub concurrent_execs: Option<u64>,
+    /// Background processes at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub concurrent_processes: Option<u64>,
 }
 
 /// What separates a sandbox from its machine. Says what is, not what was wished for.
@@ -82,4 +85,7 @@ pub struct Metrics {
     pub disk_free_bytes: u64,
     /// Processes, the daemon among them.
     pub processes: u64,
+    /// Background processes that run or are to be started again.
+    #[serde(default)]
+    pub background_processes: u64,
 }

@@ -12,6 +12,7 @@ mod files;
 mod health;
 mod host;
 mod life;
+mod processes;
 
 pub use bytes::{EncodedBytes, Encoding};
 pub use error::{ControlError, ControlErrorCode};
@@ -27,6 +28,10 @@ pub use files::{
 pub use health::{Health, Isolation, Limits, Metrics, NetworkIsolation};
 pub use host::{HostHealth, HostSandbox, HostStart, ResourcesReleased};
 pub use life::{Activity, Environment, HostStopped};
+pub use processes::{
+    InputTaken, LogChannel, LogChunk, LogsEnd, MatchedLine, ProcessInfo, ProcessInput, ProcessKill, ProcessList,
+    ProcessLogs, ProcessRequest, ProcessStatus, ProcessWaited, RestartPolicy, WaitOutcome, process_event,
+};
 
 /// Version of this API. The Worker accepts this one and the one before.
 pub const API_VERSION: u32 = 1;

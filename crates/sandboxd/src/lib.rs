@@ -3,6 +3,7 @@
 //! The wire types are in `sandbox-api`. Linux only.
 
 mod cli;
+mod clock;
 mod host;
 mod http;
 mod openapi;

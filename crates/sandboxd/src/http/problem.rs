@@ -43,6 +43,10 @@ impl Problem {
         self
     }
 
+    pub(crate) fn message(&self) -> &str {
+        &self.message
+    }
+
     fn status(&self) -> StatusCode {
         match self.code {
             ControlErrorCode::Unauthenticated => StatusCode::UNAUTHORIZED,
@@ -57,7 +61,8 @@ impl Problem {
             ControlErrorCode::LengthRequired => StatusCode::LENGTH_REQUIRED,
             ControlErrorCode::PayloadTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             ControlErrorCode::RangeNotSatisfiable => StatusCode::RANGE_NOT_SATISFIABLE,
-            ControlErrorCode::TooManyExecs => StatusCode::TOO_MANY_REQUESTS,
+            ControlErrorCode::ProcessEnded => StatusCode::CONFLICT,
+            ControlErrorCode::TooManyExecs | ControlErrorCode::TooManyProcesses => StatusCode::TOO_MANY_REQUESTS,
             ControlErrorCode::NoAnswer => StatusCode::BAD_GATEWAY,
             ControlErrorCode::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
             ControlErrorCode::NoSpace => StatusCode::INSUFFICIENT_STORAGE,

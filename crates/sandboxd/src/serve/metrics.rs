@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use sandbox_api::Metrics;
 
+use super::processes::Table;
 use super::settings::Settings;
 use super::tree::{Process, Supervisors, snapshot};
 use crate::http::Problem;
@@ -16,6 +17,7 @@ const LEAST_INTERVAL: Duration = Duration::from_millis(100);
 pub(crate) struct Meter {
     settings: Arc<Settings>,
     supervisors: Arc<Supervisors>,
+    background: Arc<Table>,
     last: Mutex<Reading>,
 }
 
@@ -26,9 +28,14 @@ struct Reading {
 }
 
 impl Meter {
-    pub(crate) fn new(settings: Arc<Settings>, supervisors: Arc<Supervisors>) -> Self {
+    pub(crate) fn new(settings: Arc<Settings>, supervisors: Arc<Supervisors>, background: Arc<Table>) -> Self {
         let ticks = total_ticks(&snapshot());
-        Self { settings, supervisors, last: Mutex::new(Reading { at: Instant::now(), ticks, percent: 0.0 }) }
+        Self {
+            settings,
+            supervisors,
+            background,
+            last: Mutex::new(Reading { at: Instant::now(), ticks, percent: 0.0 }),
+        }
     }
 
     pub(crate) fn read(&self) -> Result<Metrics, Problem> {
@@ -47,6 +54,7 @@ impl Meter {
             disk_used_bytes: (disk.f_blocks - disk.f_bfree) * disk.f_frsize,
             disk_free_bytes: disk.f_bavail * disk.f_frsize,
             processes: processes.iter().filter(|process| !process.zombie).count() as u64,
+            background_processes: self.background.running() as u64,
         })
     }
 

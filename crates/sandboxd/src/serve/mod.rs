@@ -1,12 +1,14 @@
 //! `sandboxd serve`: the control server of one sandbox.
 //!
 //! Every route needs the boot's token, every answer carries the boot id, and a request that means another boot is
-//! refused before anything happens. Leaves out processes, sessions and ports, which have routes of their own later.
+//! refused before anything happens. Leaves out sessions and ports, which have routes of their own later.
 
 mod activity;
+mod events;
 mod exec;
 mod files;
 mod metrics;
+mod processes;
 mod settings;
 mod signals;
 mod tree;
@@ -160,6 +162,13 @@ async fn serve(settings: Arc<Settings>, endpoint: Endpoint) -> std::io::Result<(
     exec::routes::attach,
     exec::routes::kill,
     exec::routes::lease,
+    processes::routes::start,
+    processes::routes::list,
+    processes::routes::tell,
+    processes::routes::kill,
+    processes::routes::write,
+    processes::routes::logs,
+    processes::routes::wait,
     files::download::get,
     files::download::head,
     files::upload::put,
@@ -186,7 +195,8 @@ fn router(
     supervisors: Arc<tree::Supervisors>,
     table: Arc<exec::Table>,
 ) -> std::io::Result<Router> {
-    let meter = metrics::Meter::new(settings.clone(), supervisors);
+    let processes = Arc::new(processes::Table::new(settings.clone(), supervisors.clone()));
+    let meter = metrics::Meter::new(settings.clone(), supervisors, processes.clone());
     let activity = Arc::new(activity::Meter::new());
     let sandbox = Arc::new(Sandbox { settings: settings.clone(), meter, started: Instant::now() });
     Ok(Router::new()
@@ -195,6 +205,7 @@ fn router(
         .with_state(sandbox)
         .merge(activity::routes(settings.clone(), activity.clone(), table.clone()))
         .merge(exec::routes(table))
+        .merge(processes::routes(processes))
         .merge(files::routes(&settings)?)
         .fallback(|| async { Problem::new(ControlErrorCode::NotFound, "path: no such route") })
         .method_not_allowed_fallback(|| async {
@@ -228,7 +239,11 @@ async fn guard(State(settings): State<Arc<Settings>>, request: Request, next: Ne
 /// What this sandbox is.
 #[utoipa::path(get, path = "/v1/health", tag = "sandbox", operation_id = "health", responses((status = 200, body = Health)))]
 async fn health(State(sandbox): State<Arc<Sandbox>>) -> Response {
-    let limits = Limits { concurrent_execs: Some(exec::CONCURRENT_EXECS as u64), ..Limits::default() };
+    let limits = Limits {
+        concurrent_execs: Some(exec::CONCURRENT_EXECS as u64),
+        concurrent_processes: Some(processes::CONCURRENT_PROCESSES as u64),
+        ..Limits::default()
+    };
     let health = Health {
         status: "ok".into(),
         boot_id: sandbox.settings.boot_id.to_string(),

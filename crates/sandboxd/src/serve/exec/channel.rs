@@ -149,7 +149,7 @@ impl Channel {
 }
 
 /// How many bytes at the end are the beginning of a character whose rest is missing: 0 to 3.
-fn unfinished_character(bytes: &[u8]) -> usize {
+pub(in crate::serve) fn unfinished_character(bytes: &[u8]) -> usize {
     for back in 1..=bytes.len().min(3) {
         let byte = bytes[bytes.len() - back];
         let needed = match byte {

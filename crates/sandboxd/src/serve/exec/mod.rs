@@ -3,13 +3,13 @@
 //! `request` checks, `channel` keeps the output, `state` is what all of them share and the owner of the tree, `stream` tells
 //! of it live, `table` knows every exec of this boot.
 
-pub(in crate::serve) mod channel;
+mod channel;
 mod request;
 pub(super) mod routes;
 mod state;
 mod stream;
 mod table;
 
+pub(super) use channel::unfinished_character;
 pub(super) use routes::routes;
-pub(super) use stream::encode as encode_event;
 pub(crate) use table::{CONCURRENT_EXECS, Table};

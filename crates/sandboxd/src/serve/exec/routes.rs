@@ -10,7 +10,6 @@ use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use hyper::StatusCode;
-use hyper::header::ACCEPT;
 use nix::sys::signal::Signal;
 use sandbox_api::{ControlError, ControlErrorCode, EndedBy, ExecExit, ExecRequest, ExecStatus, KillRequest};
 use serde::Deserialize;
@@ -20,6 +19,7 @@ use super::state::{Attachment, Cursors, Exec};
 use super::stream;
 use super::table::Table;
 use crate::http::{Problem, json, read_json, read_json_or_default};
+use crate::serve::events;
 
 /// How long an answer to a kill may wait for the proof.
 const KILL_CONFIRMATION: Duration = Duration::from_secs(20);
@@ -107,7 +107,7 @@ pub(in crate::serve) async fn attach(
 ) -> Result<Response, Problem> {
     let Query(query) = query.map_err(|error| Problem::invalid(format!("query: {}", error.body_text())))?;
     let exec = table.get(&id)?;
-    if !query.wait && !wants_stream(&headers) {
+    if !query.wait && !events::wanted(&headers) {
         return Ok(json(StatusCode::OK, &exec.status()));
     }
     let cursors = Cursors { stdout: query.stdout_offset, stderr: query.stderr_offset };
@@ -116,23 +116,13 @@ pub(in crate::serve) async fn attach(
 
 /// One path for both forms: the buffered answer is a stream of which only the last event is told.
 async fn answer(exec: Arc<Exec>, headers: &HeaderMap, cursors: Cursors) -> Response {
-    if wants_stream(headers) {
+    if events::wanted(headers) {
         let cursors = if exec.request.stream_output { cursors } else { Cursors::NO_OUTPUT };
         return stream::respond(Attachment::new(exec, cursors), cursors);
     }
     let attachment = Attachment::new(exec, Cursors::NO_OUTPUT);
     let exit = attachment.exec.exited().await;
     json(StatusCode::OK, &*exit)
-}
-
-fn wants_stream(headers: &HeaderMap) -> bool {
-    headers
-        .get_all(ACCEPT)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','))
-        .filter_map(|range| range.split(';').next())
-        .any(|media| media.trim().eq_ignore_ascii_case("text/event-stream"))
 }
 
 /// Ends an exec and its whole process tree, and answers once nothing of it is left.

@@ -3,23 +3,17 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
-use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
 use futures_util::{Stream, stream};
-use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use sandbox_api::{ExecStarted, HEARTBEAT_SECONDS, event};
-use serde::Serialize;
 
 use super::state::{Attachment, Cursors};
+use crate::serve::events::{self, encode, heartbeat};
 
 /// Answers with the stream. The attachment lives as long as the body: hyper drops it when the reader leaves.
 pub(super) fn respond(attachment: Attachment, cursors: Cursors) -> Response {
-    let mut response = Response::new(Body::from_stream(events(attachment, cursors)));
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    response
+    events::respond(events(attachment, cursors))
 }
 
 struct Reader {
@@ -70,7 +64,7 @@ impl Reader {
                 return None;
             }
             if tokio::time::timeout(Duration::from_secs(HEARTBEAT_SECONDS), changed).await.is_err() {
-                return encode(event::HEARTBEAT, &serde_json::json!({}));
+                return heartbeat();
             }
         }
     }
@@ -100,16 +94,4 @@ impl Reader {
         self.stage = Stage::End;
         encode(event::EXIT, &*exit)
     }
-}
-
-/// One event as it stands on the wire.
-pub(in crate::serve) fn encode<T: Serialize>(name: &str, data: &T) -> Option<Bytes> {
-    let mut bytes = format!("event: {name}\ndata: ").into_bytes();
-    // JSON has no line breaks of its own, so one data line always holds it.
-    if let Err(cause) = serde_json::to_writer(&mut bytes, data) {
-        tracing::error!(%cause, "an event could not be written as JSON");
-        return None;
-    }
-    bytes.extend_from_slice(b"\n\n");
-    Some(bytes.into())
 }

@@ -32,7 +32,7 @@ use utoipa::IntoParams;
 use super::names::target;
 use super::{BadQuery, Workspace};
 use crate::http::Problem;
-use crate::serve::exec::encode_event;
+use crate::serve::events::encode as encode_event;
 use kernel::{Batch, Watcher};
 
 /// How long the second half of a rename is waited for.

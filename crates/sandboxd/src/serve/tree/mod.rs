@@ -16,5 +16,5 @@ mod supervisor;
 pub(crate) use command::{Command, check_environment, check_id};
 pub(crate) use members::{Process, Supervisors, descendants, kill_all, send, snapshot};
 pub(crate) use run::{End, Ending, Owner, Pipe, Run, Wishes};
-pub(crate) use start::{Input, Refused, start};
+pub(crate) use start::{Input, Refused, Started, start};
 pub(crate) use supervisor::Credentials;

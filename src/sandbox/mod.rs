@@ -4,6 +4,7 @@ pub mod container_errors;
 pub mod exec;
 pub mod files;
 pub mod git;
+pub mod processes;
 pub mod record;
 pub mod settings;
 pub mod state;

@@ -11,6 +11,8 @@ mod isolation;
 mod life;
 mod output;
 mod pieces;
+mod process_logs;
+mod processes;
 mod requests;
 mod search;
 mod serving;

@@ -165,6 +165,11 @@ impl Sandbox {
         self.events("GET", &format!("/v1/execs/{id}{query}"), b"")
     }
 
+    /// A stream about one background process.
+    pub(crate) fn follow(&self, id: &str, path: &str) -> Events {
+        self.events("GET", &format!("/v1/processes/{id}{path}"), b"")
+    }
+
     pub(crate) fn events(&self, method: &str, path: &str, body: &[u8]) -> Events {
         let url = format!("http://{}{}{path}", self.address, self.prefix);
         let request = ureq::http::Request::builder()

@@ -194,8 +194,7 @@ impl Processes {
                             };
                             let encoded = EncodedBytes { data: chunk.data, encoding: chunk.encoding };
                             let Some(bytes) = encoded.decode() else { break unresponsive() };
-                            let channel =
-                                if event.name == event::STDOUT { Channel::Stdout } else { Channel::Stderr };
+                            let channel = if event.name == event::STDOUT { Channel::Stdout } else { Channel::Stderr };
                             next_offset = chunk.offset + u64::try_from(bytes.len()).unwrap_or(0);
                             failures = 0;
                             self.tell(events, Event::Output { channel, bytes, offset: chunk.offset }).await?;

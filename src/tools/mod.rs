@@ -2,6 +2,7 @@
 
 pub mod cloning;
 pub mod path;
+pub mod process_info;
 pub mod sandbox_info;
 
 pub mod create_sandbox;
@@ -10,20 +11,27 @@ pub mod destroy_sandbox;
 pub mod download_archive;
 pub mod edit_file;
 pub mod exec;
+pub mod get_process;
+pub mod get_process_logs;
 pub mod get_sandbox;
+pub mod kill_process;
 pub mod list_files;
+pub mod list_processes;
 pub mod list_sandboxes;
 pub mod make_directory;
 pub mod move_file;
 pub mod read_file;
 pub mod search_files;
+pub mod start_background_process;
 pub mod stat_file;
 pub mod stop_sandbox;
 pub mod update_sandbox;
 pub mod upload_archive;
+pub mod wait_for_process;
 pub mod wake_sandbox;
 pub mod watch_files;
 pub mod write_file;
+pub mod write_process_input;
 
 use crate::registry::{Entry, Registry};
 
@@ -50,6 +58,13 @@ pub fn registry() -> Registry {
         Entry::of::<watch_files::WatchFiles>(),
         Entry::of_raw::<download_archive::DownloadArchive>(),
         Entry::of_raw::<upload_archive::UploadArchive>(),
+        Entry::of::<start_background_process::StartBackgroundProcess>(),
+        Entry::of::<list_processes::ListProcesses>(),
+        Entry::of::<get_process::GetProcess>(),
+        Entry::of::<kill_process::KillProcess>(),
+        Entry::of::<write_process_input::WriteProcessInput>(),
+        Entry::of::<get_process_logs::GetProcessLogs>(),
+        Entry::of::<wait_for_process::WaitForProcess>(),
     ])
 }
 

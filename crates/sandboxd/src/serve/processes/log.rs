@@ -155,8 +155,8 @@ impl Log {
         let (mut cursor, mut left, mut chunks) = (offset.min(self.total), most, Vec::new());
         while left > 0 && chunks.len() < MOST_CHUNKS {
             // One character fits into any answer, or reading would never go on.
-            let room = if chunks.is_empty() { left.max(4) } else { left };
-            let Some((chunk, next)) = self.chunk(cursor, room) else { break };
+            let chunk = self.chunk(cursor, left).or_else(|| chunks.is_empty().then(|| self.chunk(cursor, 4)).flatten());
+            let Some((chunk, next)) = chunk else { break };
             left = left.saturating_sub((next - chunk.offset) as usize);
             chunks.push(chunk);
             cursor = next;

@@ -28,6 +28,7 @@ mod files;
 mod large_files;
 mod lifecycle;
 mod output;
+mod processes;
 mod seam;
 mod sleeping;
 mod streams;

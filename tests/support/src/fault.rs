@@ -9,6 +9,8 @@ pub enum Fault {
     NeverAnswers,
     /// The connection is closed without an answer; the request does not reach the host.
     ClosesAtOnce,
+    /// The host carries the request out, and the connection is closed in place of its answer.
+    LosesAnswer,
     /// The connection breaks after the first `stdout` event of the answer.
     ClosesAfterFirstOutput,
     /// The answer ends cleanly where its `exit` event should stand.
@@ -40,6 +42,10 @@ pub enum Operation {
     Exec,
     /// Raw files.
     Files,
+    /// The first request of a background process, `POST /v1/processes`.
+    ProcessStart,
+    /// Every request about background processes.
+    Processes,
     /// Everything about the sandbox.
     Any,
 }
@@ -54,6 +60,8 @@ impl Operation {
             Self::ExecStart => method == "POST" && rest == "/control/v1/execs",
             Self::Exec => exec,
             Self::Files => rest.starts_with("/control/v1/files"),
+            Self::ProcessStart => method == "POST" && rest == "/control/v1/processes",
+            Self::Processes => rest.starts_with("/control/v1/processes"),
             Self::Any => true,
         }
     }

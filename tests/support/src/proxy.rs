@@ -183,6 +183,10 @@ impl FaultProxy {
         match fault {
             Fault::NeverAnswers => std::future::pending().await,
             Fault::ClosesAtOnce => Err(Failure("the connection is closed on purpose".into())),
+            Fault::LosesAnswer => {
+                self.forward(request).await?.into_body().collect().await?;
+                Err(Failure("the answer is lost on purpose".into()))
+            }
             Fault::Answers(status, body) => json_answer(status, &body),
             Fault::StaleGeneration => {
                 let body = json!({"code": "stale_generation", "message": "this is another boot of the sandbox"});

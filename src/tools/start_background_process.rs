@@ -54,8 +54,9 @@ pub struct StartBackgroundProcess;
 impl Tool for StartBackgroundProcess {
     const NAME: &'static str = "startBackgroundProcess";
     const DESCRIPTION: &'static str = "Starts a command in a sandbox that runs on when the call, the stream or the Worker is gone: a server, a \
-        watcher, a long build. Answers its processId for the other process tools, and how it ended where it ended at \
-        once. At most 10 run at a time in a sandbox.";
+        watcher, a long build. Answers its processId for the other process tools, and how it ended where it \
+        ended at once. At most 10 run at a time in a sandbox. A sandbox that nobody calls goes to sleep in spite \
+        of its processes, which ends them: keepAlive prevents that.";
     const ROUTES: &'static [Route] = &[Route { method: Method::Post, path: "/v1/sandboxes/{sandboxId}/processes" }];
     const ANNOTATIONS: Annotations = Annotations {
         title: "Start a background process",

@@ -16,7 +16,8 @@ use crate::error::{Error, ErrorCode, Result};
 use crate::events::{Event, EventSink, ReaderGone};
 use crate::identifier::SandboxId;
 use crate::platform::Platform;
-use crate::sandbox::record::{Create, Described, Destroyed, Record, Settings};
+use crate::sandbox::record::{Create, Described, Destroyed, Record, Stopped, Woken};
+use crate::sandbox::settings::{Settings, Update};
 use crate::sandbox::state::State;
 use crate::services::{Body, BodyError, ControlRequest, ControlResponse, Sandboxes, Services, Tenant};
 use crate::sse::encode;
@@ -65,6 +66,22 @@ impl Sandboxes for Script {
         record.boot_id = Some("boot-1".into());
         record.state = self.state.borrow().unwrap_or(State::Running);
         ready(Ok(Described { record, metrics: None })).boxed_local()
+    }
+
+    fn wake<'a>(&'a self, _: &'a SandboxId) -> LocalBoxFuture<'a, Result<Woken>> {
+        ready(Err(Error::internal("not in the script"))).boxed_local()
+    }
+
+    fn stop<'a>(&'a self, _: &'a SandboxId) -> LocalBoxFuture<'a, Result<Stopped>> {
+        ready(Err(Error::internal("not in the script"))).boxed_local()
+    }
+
+    fn update<'a>(&'a self, _: &'a SandboxId, _: &'a Update) -> LocalBoxFuture<'a, Result<Record>> {
+        ready(Err(Error::internal("not in the script"))).boxed_local()
+    }
+
+    fn cloned<'a>(&'a self, _: &'a SandboxId) -> LocalBoxFuture<'a, Result<()>> {
+        ready(Err(Error::internal("not in the script"))).boxed_local()
     }
 
     fn destroy<'a>(&'a self, _: &'a SandboxId, _: bool) -> LocalBoxFuture<'a, Result<Destroyed>> {

@@ -43,6 +43,7 @@ async fn a_command_sees_its_sandbox_id_and_nothing_of_the_daemon() {
         "LANG",
         "TERM",
         "SANDBOX_ID",
+        "SANDBOX_TIMEOUT",
         "GIVEN",
         "PWD",
         "SHLVL",

@@ -189,7 +189,7 @@ async fn credentials_work_and_stand_nowhere() {
         }
     };
     clean(&made.text());
-    clean(&sandbox.sh("cat app/.git/config; grep -r SECRET123 . || true; env; cat app/file").await);
+    clean(&sandbox.sh("cat app/.git/config; grep -r SECRET''123 . || true; env; cat app/file").await);
     assert!(
         sandbox.sh("cat app/.git/config").await.contains(&format!("url = http://{}/private/app.git", server.address))
     );
@@ -207,7 +207,8 @@ async fn credentials_work_and_stand_nowhere() {
     refused.call("getSandbox", json!({})).await.problem(404, "not_found");
     // Neither the books of the tenant, nor the sandbox's own, nor the log hold them.
     stack.worker().kill();
-    let mut folders = vec![stack.worker().storage().to_owned(), stack.worker().storage().with_extension("log")];
+    let storage = stack.worker().storage().to_owned();
+    let mut folders = vec![storage.clone(), storage.with_extension("log")];
     let mut read = 0;
     while let Some(path) = folders.pop() {
         if path.is_dir() {

@@ -31,11 +31,13 @@ enum Answer {
     Refuse(Error),
 }
 
+/// Method, path and expected boot of one request.
+type Seen = (String, String, Option<String>);
+
 #[derive(Default)]
 struct Script {
     answers: RefCell<VecDeque<Answer>>,
-    /// Method, path and expected boot of every request.
-    seen: RefCell<Vec<(String, String, Option<String>)>>,
+    seen: RefCell<Vec<Seen>>,
     state: RefCell<Option<State>>,
 }
 
@@ -224,7 +226,7 @@ fn request() -> ProcessRequest {
     ProcessRequest { id: Some("p1".into()), name: "x".into(), command: Some("x".into()), ..ProcessRequest::default() }
 }
 
-fn start(answers: Vec<Answer>) -> (Result<ProcessInfo>, Vec<(String, String, Option<String>)>) {
+fn start(answers: Vec<Answer>) -> (Result<ProcessInfo>, Vec<Seen>) {
     let (processes, script) = processes(answers);
     let result = processes.start(&request()).now_or_never().unwrap();
     let seen = script.seen.borrow().clone();

@@ -78,6 +78,7 @@ pub struct RawSuccess {
 /// What a success holds.
 #[derive(Debug)]
 pub enum RawContent {
+    /// `application/octet-stream`: generators of clients know no other type for bytes.
     Bytes,
     /// JSON of this schema.
     Json(fn() -> Value),

@@ -210,10 +210,17 @@ fn resource_operation(tool: &Description, route: &crate::registry::Route, index:
     operation
 }
 
+/// Longest path, as the kernel has it.
+const LONGEST_PATH: u64 = 4096;
+
 /// `index` counts the routes of the same method.
 fn raw_operation(tool: &Description, route: &crate::registry::Route, index: usize) -> Value {
     let mut parameters: Vec<Value> =
         path_parameters(route.path).iter().map(|name| parameter(tool, name, "path")).collect();
+    // In a URL a path is decoded: what bounds it are its bytes, and not their percent-encoded form in JSON.
+    for bound in parameters.iter_mut().filter_map(|parameter| parameter.pointer_mut("/schema/maxLength")) {
+        *bound = json!(bound.as_u64().unwrap_or(LONGEST_PATH).min(LONGEST_PATH));
+    }
     let bytes = json!({ "application/octet-stream": { "schema": { "type": "string", "format": "binary" } } });
     let mut all = Map::new();
     let mut codes = COMMON.to_vec();

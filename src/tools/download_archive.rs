@@ -170,8 +170,9 @@ impl RawTool for DownloadArchive {
             deadline: HEAD_DEADLINE,
         };
         let response = context.services.sandboxes.control(&sandbox_id, control).await?;
-        let passed_on = ["content-type", "x-archive-omitted"];
-        let headers = response.headers.into_iter().filter(|(name, _)| passed_on.contains(&name.as_str())).collect();
+        let omitted = response.headers.into_iter().filter(|(name, _)| name == "x-archive-omitted");
+        let kind = ("content-type".to_owned(), "application/octet-stream".to_owned());
+        let headers = std::iter::once(kind).chain(omitted).collect();
         Ok(RawResponse { status: response.status, headers, body: response.body })
     }
 }

@@ -58,7 +58,8 @@ pub struct Input {
     #[serde(default)]
     #[schema(format = DateTime)]
     pub expires_at: Option<String>,
-    /// Whether commands reach the internet; default true. Where a sandbox cannot be kept from it, a creation without is refused.
+    /// Whether commands reach the internet; default true. Where a sandbox cannot be kept from it, as on a sandbox host
+    /// so far, a creation without is refused.
     #[serde(default)]
     pub internet: Option<bool>,
     /// Repository to clone into /workspace, in a directory of its name: `https://` or `http://`. Credentials in it are used for the

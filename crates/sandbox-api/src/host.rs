@@ -21,7 +21,7 @@ pub struct HostStart {
     /// Environment of every command in the sandbox.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
-    /// Whether commands reach the network beyond the sandbox.
+    /// Whether commands reach the network beyond the sandbox. `false` is refused where that would not hold.
     #[serde(default = "yes")]
     pub internet: bool,
 }

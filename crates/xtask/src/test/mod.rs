@@ -201,7 +201,7 @@ fn dry_top_level() -> Result<()> {
     let mut command: Command = NodeModules::wrangler()?;
     command.args(["deploy", "--dry-run", "--env", "", "--outdir"]).arg(workspace::target().join("dry-run/top-level"));
     command.args(["--containers-rollout", "none"]).env("CI", "true").env("NO_COLOR", "1");
-    Task::new("wrangler deploy --dry-run, top level", command, Duration::from_secs(240)).run()
+    Task::new("wrangler deploy --dry-run, top level", command, Duration::from_secs(600)).run()
 }
 
 fn summarize(outcomes: &[Outcome], filter: Option<&str>) -> ExitCode {

@@ -204,10 +204,32 @@ fn resource_operation(tool: &Description, route: &crate::registry::Route, index:
         "parameters": parameters,
         "responses": responses(output(&type_name), COMMON),
     });
-    if let (true, Value::Object(operation)) = (has_body, &mut operation) {
-        operation.insert("requestBody".to_owned(), body(tool));
+    if let (true, Some(body), Value::Object(operation)) = (has_body, resource_body(tool, &in_path), &mut operation) {
+        operation.insert("requestBody".to_owned(), body);
     }
     operation
+}
+
+/// The arguments that the path does not have; `None` when it has them all.
+fn resource_body(tool: &Description, in_path: &[&str]) -> Option<Value> {
+    if in_path.is_empty() {
+        return Some(body(tool));
+    }
+    let mut schema = tool.input_schema.clone();
+    let properties = schema.get_mut("properties").and_then(Value::as_object_mut)?;
+    properties.retain(|name, _| !in_path.contains(&name.as_str()));
+    if properties.is_empty() {
+        return None;
+    }
+    let mut is_required = false;
+    if let Some(required) = schema.get_mut("required").and_then(Value::as_array_mut) {
+        required.retain(|name| !name.as_str().is_some_and(|name| in_path.contains(&name)));
+        is_required = !required.is_empty();
+    }
+    if let (false, Value::Object(schema)) = (is_required, &mut schema) {
+        schema.remove("required");
+    }
+    Some(json!({ "required": is_required, "content": { "application/json": { "schema": schema } } }))
 }
 
 /// Longest path, as the kernel has it.

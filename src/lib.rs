@@ -26,3 +26,6 @@ pub mod api;
 
 #[cfg(target_arch = "wasm32")]
 mod workers;
+
+#[cfg(test)]
+mod doubles;

@@ -22,8 +22,8 @@ use worker::{
 };
 
 use super::admission::{
-    AdmissionRequest, Admitted, Decision, Intent, ListRequest, Listed, Listing, Outcome, Settlement, StateReport,
-    decide,
+    AdmissionRequest, Admitted, Decision, Intent, ListRequest, Listed, Listing, Outcome, SandboxClaim, Settlement,
+    StateReport, decide,
 };
 use super::listing::Parameter;
 use super::sweep;
@@ -157,10 +157,11 @@ impl TenantActor {
     fn admit(&self, request: &AdmissionRequest) -> Result<Admitted> {
         let listed = request.claim.sandbox_id().map(|id| self.listed(id)).transpose()?.flatten();
         let statement = "SELECT sandbox_id AS text FROM sandboxes ORDER BY sandbox_id LIMIT ?";
-        let named = |needed: bool| {
-            if needed { self.rows::<TextRow>(statement, vec![MOST_NAMED.into()]) } else { Ok(Vec::new()) }
-        };
-        let available: Vec<String> = named(listed.is_none())?.into_iter().map(|row| row.text).collect();
+        // Names are only told to who asks for a sandbox that is not there.
+        let is_missing = listed.is_none() && matches!(request.claim, SandboxClaim::Existing { .. });
+        let available: Vec<TextRow> =
+            if is_missing { self.rows(statement, vec![MOST_NAMED.into()])? } else { Vec::new() };
+        let available: Vec<String> = available.into_iter().map(|row| row.text).collect();
         self.append(request.at, &request.call_id, "intent", &Intent::from(request))?;
         match decide(request, listed.as_ref(), &available) {
             Decision::Admit { list } => {

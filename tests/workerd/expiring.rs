@@ -23,10 +23,16 @@ fn milliseconds(time: &Value) -> i64 {
     cloudflare_ops::platform::parse_rfc3339(time.as_str().unwrap()).unwrap()
 }
 
+/// Waits until that moment, in milliseconds since 1970, is over.
+async fn pass(moment: i64) {
+    let now = i64::try_from(std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_millis()).unwrap();
+    tokio::time::sleep(Duration::from_millis(u64::try_from(moment - now).unwrap_or(0))).await;
+}
+
 #[tokio::test]
 async fn a_sandbox_goes_when_its_time_is_over_though_it_is_used() {
     let stack = Stack::shared();
-    let sandbox = stack.sandbox_with(json!({"expiresAfter": 3, "keepAlive": true})).await;
+    let sandbox = stack.sandbox_with(json!({"expiresAfter": 8, "keepAlive": true})).await;
     let marker = random_name("expires");
     sandbox.sh(&format!("(exec -a {marker} sleep 300) >&- 2>&- & echo")).await;
     goes(&sandbox).await;
@@ -46,13 +52,13 @@ async fn a_sandbox_goes_when_its_time_is_over_though_it_is_used() {
 #[tokio::test]
 async fn an_expiry_moves_by_an_update_and_by_nothing_else() {
     let stack = Stack::shared();
-    let sandbox = stack.sandbox_with(json!({"expiresAfter": 5})).await;
+    let sandbox = stack.sandbox_with(json!({"expiresAfter": 15})).await;
     let at = |answer: &Value| milliseconds(&answer["expiresAt"]);
     let first = sandbox.call("getSandbox", json!({})).await.ok();
     sandbox.sh("true").await;
     sandbox.call("wakeSandbox", json!({})).await.ok();
     sandbox.client.call("listSandboxes", &json!({})).await.ok();
-    let again = sandbox.client.call("createSandbox", &json!({"id": sandbox.id, "expiresAfter": 5})).await.ok();
+    let again = sandbox.client.call("createSandbox", &json!({"id": sandbox.id, "expiresAfter": 15})).await.ok();
     assert_eq!(
         (again["created"].as_bool(), at(&again)),
         (Some(false), at(&first)),
@@ -63,7 +69,7 @@ async fn an_expiry_moves_by_an_update_and_by_nothing_else() {
     assert!(at(&later) > at(&first) + 300_000, "{later}");
     let never = sandbox.call("updateSandbox", json!({"expiresAfter": 0})).await.ok();
     assert_eq!(never.get("expiresAt"), None);
-    tokio::time::sleep(Duration::from_secs(6)).await;
+    pass(at(&first) + 1000).await;
     assert!(is_listed(&sandbox).await, "its first time is over and no longer holds");
     sandbox.call("updateSandbox", json!({"expiresAfter": 1})).await.ok();
     goes(&sandbox).await;
@@ -72,13 +78,11 @@ async fn an_expiry_moves_by_an_update_and_by_nothing_else() {
 #[tokio::test]
 async fn renewals_at_the_moment_of_expiry_are_true_whichever_comes_first() {
     let stack = Stack::shared();
-    let sandboxes = join_all((0..8).map(|_| stack.sandbox_with(json!({"expiresAfter": 3})))).await;
+    let sandboxes = join_all((0..8).map(|_| stack.sandbox_with(json!({"expiresAfter": 8})))).await;
     let expires = join_all(sandboxes.iter().map(|one| one.call("getSandbox", json!({})))).await;
     let renewals = sandboxes.iter().zip(&expires).enumerate().map(|(number, (sandbox, told))| async move {
         let due = milliseconds(&told.ok()["expiresAt"]);
-        let now = i64::try_from(std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_millis()).unwrap();
-        let around = due - now - 40 + 10 * i64::try_from(number).unwrap();
-        tokio::time::sleep(Duration::from_millis(u64::try_from(around).unwrap_or(0))).await;
+        pass(due - 40 + 10 * i64::try_from(number).unwrap()).await;
         sandbox.call("updateSandbox", json!({"expiresAfter": 600})).await
     });
     for (sandbox, renewal) in sandboxes.iter().zip(join_all(renewals).await) {
@@ -95,11 +99,12 @@ async fn renewals_at_the_moment_of_expiry_are_true_whichever_comes_first() {
 #[tokio::test]
 async fn a_sandbox_whose_time_was_over_while_the_worker_was_down_goes_without_being_asked_for() {
     let stack = Stack::start(StackOptions::default());
-    let mut sandbox = stack.sandbox_with(json!({"expiresAfter": 2})).await;
+    let mut sandbox = stack.sandbox_with(json!({"expiresAfter": 8})).await;
     let marker = random_name("down");
     sandbox.sh(&format!("(exec -a {marker} sleep 300) >&- 2>&- & echo")).await;
+    let due = milliseconds(&sandbox.call("getSandbox", json!({})).await.ok()["expiresAt"]);
     stack.worker().kill();
-    tokio::time::sleep(Duration::from_secs(3)).await;
+    pass(due + 1000).await;
     stack.worker().restart();
     sandbox.client = stack.client();
     eventually("its processes end", LIMIT, || async { find_by_argument(&marker).is_empty().then_some(()) }).await;
@@ -144,7 +149,7 @@ async fn starts_that_keep_failing_say_what_to_do_and_the_next_good_one_is_a_star
 #[tokio::test]
 async fn a_host_that_does_not_answer_keeps_an_expired_sandbox_listed_until_it_does() {
     let stack = Stack::shared();
-    let sandbox = stack.sandbox_with(json!({"expiresAfter": 2})).await;
+    let sandbox = stack.sandbox_with(json!({"expiresAfter": 6})).await;
     stack.proxy.inject_times(&sandbox.id, Operation::Destroy, Fault::ClosesAtOnce, 1);
     goes(&sandbox).await;
     assert!(sandbox.requests(Operation::Destroy) >= 2, "it was tried again");

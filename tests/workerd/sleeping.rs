@@ -22,13 +22,13 @@ async fn sleeps(sandbox: &Sandbox) {
 #[tokio::test]
 async fn an_unused_sandbox_sleeps_though_it_is_asked_about_and_its_next_use_wakes_it() {
     let stack = Stack::shared();
-    let sandbox = stack.sandbox_with(json!({"sleepAfter": 1, "env": {"A": "1"}})).await;
+    let sandbox = stack.sandbox_with(json!({"sleepAfter": 4, "env": {"A": "1"}})).await;
     let marker = random_name("server");
     sandbox.sh(&format!("echo kept > file; (exec -a {marker} sleep 300) >&- 2>&- & echo")).await;
     let first = told(&sandbox).await;
     assert_eq!(
         (&first["sleepAfter"], &first["keepAlive"], &first["startReason"]),
-        (&json!(1), &json!(false), &json!("created"))
+        (&json!(4), &json!(false), &json!("created"))
     );
     sleeps(&sandbox).await;
     assert!(find_by_argument(&marker).is_empty(), "a background process that nobody calls keeps nothing awake");

@@ -1,146 +1,18 @@
 //! Faults at the seam between a command's caller and its sandbox, told by a double that follows a script.
 
 use std::cell::RefCell;
-use std::collections::VecDeque;
 use std::rc::Rc;
-use std::time::Duration;
 
+use futures_util::FutureExt;
 use futures_util::future::{LocalBoxFuture, ready};
-use futures_util::stream::LocalBoxStream;
-use futures_util::{FutureExt, StreamExt};
 use sandbox_api::{EndedBy, ExecExit, ExecRequest};
 
 use super::Exec;
+use crate::doubles::{Answer, End, Script};
 use crate::error::{Error, ErrorCode, Result};
 use crate::events::{Channel, Event, EventSink, ReaderGone};
 use crate::identifier::SandboxId;
-use crate::platform::Platform;
-use crate::sandbox::record::{Create, Described, Destroyed, Record, Stopped, Woken};
-use crate::sandbox::settings::Update;
-use crate::services::{Body, BodyError, ControlRequest, ControlResponse, Sandboxes, Services, Tenant};
 use crate::sse::encode;
-use crate::tenant::admission::{AdmissionRequest, Admitted, ListRequest, Listing, Settlement};
-
-/// How the double answers one request.
-enum Answer {
-    /// A stream of these pieces that then ends, breaks or falls silent.
-    Stream(Vec<Vec<u8>>, End),
-    Refuse(Error),
-}
-
-#[derive(Clone, Copy)]
-enum End {
-    Clean,
-    Broken,
-    Silent,
-}
-
-#[derive(Default)]
-struct Script {
-    answers: RefCell<VecDeque<Answer>>,
-    /// Method, path and expected boot of every request.
-    seen: RefCell<Vec<(String, String, Option<String>)>>,
-}
-
-struct Pieces(Vec<Vec<u8>>, End);
-
-impl Body for Pieces {
-    fn chunks(self: Box<Self>) -> LocalBoxStream<'static, std::result::Result<Vec<u8>, BodyError>> {
-        let pieces = futures_util::stream::iter(self.0.into_iter().map(Ok));
-        match self.1 {
-            End::Clean => pieces.boxed_local(),
-            End::Broken => pieces.chain(futures_util::stream::iter([Err(BodyError("reset".into()))])).boxed_local(),
-            End::Silent => pieces.chain(futures_util::stream::pending()).boxed_local(),
-        }
-    }
-
-    fn into_any(self: Box<Self>) -> Box<dyn std::any::Any> {
-        self
-    }
-}
-
-impl Sandboxes for Script {
-    fn create<'a>(&'a self, _: &'a Create) -> LocalBoxFuture<'a, Result<Record>> {
-        ready(Err(Error::internal("not in the script"))).boxed_local()
-    }
-
-    fn describe<'a>(&'a self, _: &'a SandboxId) -> LocalBoxFuture<'a, Result<Described>> {
-        ready(Err(Error::internal("not in the script"))).boxed_local()
-    }
-
-    fn wake<'a>(&'a self, _: &'a SandboxId) -> LocalBoxFuture<'a, Result<Woken>> {
-        ready(Err(Error::internal("not in the script"))).boxed_local()
-    }
-
-    fn stop<'a>(&'a self, _: &'a SandboxId) -> LocalBoxFuture<'a, Result<Stopped>> {
-        ready(Err(Error::internal("not in the script"))).boxed_local()
-    }
-
-    fn update<'a>(&'a self, _: &'a SandboxId, _: &'a Update) -> LocalBoxFuture<'a, Result<Record>> {
-        ready(Err(Error::internal("not in the script"))).boxed_local()
-    }
-
-    fn cloned<'a>(&'a self, _: &'a SandboxId) -> LocalBoxFuture<'a, Result<()>> {
-        ready(Err(Error::internal("not in the script"))).boxed_local()
-    }
-
-    fn destroy<'a>(&'a self, _: &'a SandboxId, _: bool) -> LocalBoxFuture<'a, Result<Destroyed>> {
-        ready(Err(Error::internal("not in the script"))).boxed_local()
-    }
-
-    fn control<'a>(&'a self, _: &'a SandboxId, request: ControlRequest) -> LocalBoxFuture<'a, Result<ControlResponse>> {
-        self.seen.borrow_mut().push((request.method.into(), request.path, request.boot_id));
-        let answer = match self.answers.borrow_mut().pop_front() {
-            Some(Answer::Stream(pieces, end)) => Ok(ControlResponse {
-                status: 200,
-                headers: Vec::new(),
-                boot_id: "boot-1".into(),
-                generation: 1,
-                body: Box::new(Pieces(pieces, end)),
-            }),
-            Some(Answer::Refuse(error)) => Err(error),
-            None => Err(Error::new(ErrorCode::SandboxUnavailable, "the script is over")),
-        };
-        ready(answer).boxed_local()
-    }
-}
-
-impl Tenant for Script {
-    fn admit(&self, _: AdmissionRequest) -> LocalBoxFuture<'_, Result<Admitted>> {
-        ready(Ok(Admitted::default())).boxed_local()
-    }
-
-    fn settle(&self, _: Settlement) -> LocalBoxFuture<'_, Result<()>> {
-        ready(Ok(())).boxed_local()
-    }
-
-    fn list_sandboxes(&self, _: ListRequest) -> LocalBoxFuture<'_, Result<Listing>> {
-        ready(Ok(Listing::default())).boxed_local()
-    }
-}
-
-/// A platform on which every wait for something that is not there is over at once.
-struct NoWaiting;
-
-impl Platform for NoWaiting {
-    fn now_millis(&self) -> i64 {
-        0
-    }
-
-    fn random(&self) -> [u8; 16] {
-        [7; 16]
-    }
-
-    fn sleep(&self, _: Duration) -> LocalBoxFuture<'static, ()> {
-        ready(()).boxed_local()
-    }
-
-    fn background(&self, work: LocalBoxFuture<'static, ()>) {
-        work.now_or_never().unwrap();
-    }
-
-    fn log(&self, _: &serde_json::Value) {}
-}
 
 /// Keeps what it is told, and leaves after `patience` events.
 struct Reader {
@@ -171,9 +43,8 @@ fn run(answers: Vec<Answer>) -> Run {
 }
 
 fn run_with_reader(answers: Vec<Answer>, patience: usize) -> Run {
-    let script = Rc::new(Script { answers: RefCell::new(answers.into()), ..Script::default() });
     let reader = Rc::new(Reader { events: RefCell::default(), patience });
-    let services = Services { platform: Rc::new(NoWaiting), tenant: script.clone(), sandboxes: script.clone() };
+    let (script, services) = Script::of(answers);
     let request =
         ExecRequest { id: "call-1".into(), command: Some("x".into()), timeout_ms: 1000, ..ExecRequest::default() };
     let exec = Exec::new(services, SandboxId::parse("box").unwrap(), request, reader.clone());

@@ -1,149 +1,30 @@
 //! Faults at the seam between the tools on processes and the sandbox, told by a double that follows a script.
 
 use std::cell::RefCell;
-use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use futures_util::future::{LocalBoxFuture, ready};
-use futures_util::stream::LocalBoxStream;
-use futures_util::{FutureExt, StreamExt};
 use sandbox_api::{ProcessInfo, ProcessKill, ProcessRequest, ProcessStatus, RestartPolicy, WaitOutcome};
 use serde_json::json;
 
 use super::{Condition, Handle, Processes};
+use crate::doubles::{Answer, End, Script, Seen};
 use crate::error::{Error, ErrorCode, Result};
 use crate::events::{Event, EventSink, ReaderGone};
 use crate::identifier::SandboxId;
-use crate::platform::Platform;
-use crate::sandbox::record::{Create, Described, Destroyed, Record, Stopped, Woken};
-use crate::sandbox::settings::{Settings, Update};
 use crate::sandbox::state::State;
-use crate::services::{Body, BodyError, ControlRequest, ControlResponse, Sandboxes, Services, Tenant};
 use crate::sse::encode;
-use crate::tenant::admission::{AdmissionRequest, Admitted, ListRequest, Listing, Settlement};
 
-/// How the double answers one request.
-enum Answer {
-    Body(String),
-    /// A body that breaks off after that.
-    Broken(String),
-    Refuse(Error),
+/// A whole answer.
+fn body(text: String) -> Answer {
+    Answer::Stream(vec![text.into_bytes()], End::Clean)
 }
 
-/// Method, path and expected boot of one request.
-type Seen = (String, String, Option<String>);
-
-#[derive(Default)]
-struct Script {
-    answers: RefCell<VecDeque<Answer>>,
-    seen: RefCell<Vec<Seen>>,
-    state: RefCell<Option<State>>,
-}
-
-struct Text(String, bool);
-
-impl Body for Text {
-    fn chunks(self: Box<Self>) -> LocalBoxStream<'static, std::result::Result<Vec<u8>, BodyError>> {
-        let text = futures_util::stream::iter([Ok(self.0.into_bytes())]);
-        if self.1 {
-            text.chain(futures_util::stream::iter([Err(BodyError("reset".into()))])).boxed_local()
-        } else {
-            text.boxed_local()
-        }
-    }
-
-    fn into_any(self: Box<Self>) -> Box<dyn std::any::Any> {
-        self
-    }
-}
-
-impl Sandboxes for Script {
-    fn create<'a>(&'a self, _: &'a Create) -> LocalBoxFuture<'a, Result<Record>> {
-        ready(Err(Error::internal("not in the script"))).boxed_local()
-    }
-
-    fn describe<'a>(&'a self, id: &'a SandboxId) -> LocalBoxFuture<'a, Result<Described>> {
-        let mut record = Record::created(id.clone(), Settings::default(), 0);
-        record.boot_id = Some("boot-1".into());
-        record.state = self.state.borrow().unwrap_or(State::Running);
-        ready(Ok(Described { record, metrics: None })).boxed_local()
-    }
-
-    fn wake<'a>(&'a self, _: &'a SandboxId) -> LocalBoxFuture<'a, Result<Woken>> {
-        ready(Err(Error::internal("not in the script"))).boxed_local()
-    }
-
-    fn stop<'a>(&'a self, _: &'a SandboxId) -> LocalBoxFuture<'a, Result<Stopped>> {
-        ready(Err(Error::internal("not in the script"))).boxed_local()
-    }
-
-    fn update<'a>(&'a self, _: &'a SandboxId, _: &'a Update) -> LocalBoxFuture<'a, Result<Record>> {
-        ready(Err(Error::internal("not in the script"))).boxed_local()
-    }
-
-    fn cloned<'a>(&'a self, _: &'a SandboxId) -> LocalBoxFuture<'a, Result<()>> {
-        ready(Err(Error::internal("not in the script"))).boxed_local()
-    }
-
-    fn destroy<'a>(&'a self, _: &'a SandboxId, _: bool) -> LocalBoxFuture<'a, Result<Destroyed>> {
-        ready(Err(Error::internal("not in the script"))).boxed_local()
-    }
-
-    fn control<'a>(&'a self, _: &'a SandboxId, request: ControlRequest) -> LocalBoxFuture<'a, Result<ControlResponse>> {
-        self.seen.borrow_mut().push((request.method.into(), request.path, request.boot_id));
-        let body = match self.answers.borrow_mut().pop_front() {
-            Some(Answer::Body(text)) => Ok(Text(text, false)),
-            Some(Answer::Broken(text)) => Ok(Text(text, true)),
-            Some(Answer::Refuse(error)) => Err(error),
-            None => Err(Error::internal("the script is over")),
-        };
-        let answer = body.map(|body| ControlResponse {
-            status: 200,
-            headers: Vec::new(),
-            boot_id: "boot-1".into(),
-            generation: 1,
-            body: Box::new(body),
-        });
-        ready(answer).boxed_local()
-    }
-}
-
-impl Tenant for Script {
-    fn admit(&self, _: AdmissionRequest) -> LocalBoxFuture<'_, Result<Admitted>> {
-        ready(Ok(Admitted::default())).boxed_local()
-    }
-
-    fn settle(&self, _: Settlement) -> LocalBoxFuture<'_, Result<()>> {
-        ready(Ok(())).boxed_local()
-    }
-
-    fn list_sandboxes(&self, _: ListRequest) -> LocalBoxFuture<'_, Result<Listing>> {
-        ready(Ok(Listing::default())).boxed_local()
-    }
-}
-
-/// A platform on which every wait for something that is not there is over at once.
-struct NoWaiting;
-
-impl Platform for NoWaiting {
-    fn now_millis(&self) -> i64 {
-        0
-    }
-
-    fn random(&self) -> [u8; 16] {
-        [7; 16]
-    }
-
-    fn sleep(&self, _: Duration) -> LocalBoxFuture<'static, ()> {
-        ready(()).boxed_local()
-    }
-
-    fn background(&self, work: LocalBoxFuture<'static, ()>) {
-        work.now_or_never().unwrap();
-    }
-
-    fn log(&self, _: &serde_json::Value) {}
+/// An answer that breaks off after that.
+fn broken(text: String) -> Answer {
+    Answer::Stream(vec![text.into_bytes()], End::Broken)
 }
 
 /// Keeps what it is told, and leaves after `patience` events.
@@ -172,8 +53,7 @@ impl EventSink for Reader {
 }
 
 fn processes(answers: Vec<Answer>) -> (Processes, Rc<Script>) {
-    let script = Rc::new(Script { answers: RefCell::new(answers.into()), ..Script::default() });
-    let services = Services { platform: Rc::new(NoWaiting), tenant: script.clone(), sandboxes: script.clone() };
+    let (script, services) = Script::of(answers);
     (Processes::new(services, SandboxId::parse("box").unwrap()), script)
 }
 
@@ -207,7 +87,7 @@ fn info(status: ProcessStatus) -> ProcessInfo {
 }
 
 fn running() -> Answer {
-    Answer::Body(serde_json::to_string(&info(ProcessStatus::Running)).unwrap())
+    body(serde_json::to_string(&info(ProcessStatus::Running)).unwrap())
 }
 
 fn lost(boot_id: Option<&str>) -> Answer {
@@ -238,7 +118,7 @@ fn a_lost_start_is_sent_again_with_its_id_to_the_same_boot_only() {
     let (result, seen) = start(vec![lost(Some("boot-9")), running()]);
     assert_eq!(result.unwrap().pid, Some(7));
     assert_eq!(seen[1], ("POST".into(), "/v1/processes".into(), Some("boot-9".into())));
-    let (result, seen) = start(vec![Answer::Broken("{".into()), running()]);
+    let (result, seen) = start(vec![broken("{".into()), running()]);
     assert!(result.is_ok() && seen[1].2.as_deref() == Some("boot-1"));
     let (result, seen) = start(vec![lost(None), running()]);
     assert_eq!((result.unwrap_err().code, seen.len()), (ErrorCode::OutcomeUnknown, 1));
@@ -286,7 +166,7 @@ fn a_sandbox_that_does_not_run_has_no_processes_and_is_not_asked() {
         assert_eq!(processes.list().now_or_never().unwrap(), Ok(None), "{state:?}");
         assert!(script.seen.borrow().is_empty());
     }
-    let (processes, script) = processes(vec![Answer::Body(r#"{"processes":[]}"#.into())]);
+    let (processes, script) = processes(vec![body(r#"{"processes":[]}"#.into())]);
     assert_eq!(processes.list().now_or_never().unwrap(), Ok(Some(Vec::new())));
     assert_eq!(script.seen.borrow()[0].2.as_deref(), Some("boot-1"));
 }
@@ -299,7 +179,7 @@ fn stdout(text: &str, offset: u64) -> String {
 fn followed_logs_are_taken_up_where_they_broke_and_end_with_the_process() {
     let end = json!({ "nextOffset": 7, "process": info(ProcessStatus::Exited) }).to_string();
     let second = [encode("stderr", &json!({"data": "two", "offset": 4}).to_string()), encode("end", &end)].concat();
-    let (processes, script) = processes(vec![Answer::Broken(stdout("one ", 0)), Answer::Body(second)]);
+    let (processes, script) = processes(vec![broken(stdout("one ", 0)), body(second)]);
     let reader = Rc::new(Reader { told: RefCell::default(), patience: RefCell::new(usize::MAX) });
     let sink: Rc<dyn EventSink> = reader.clone();
     let followed = processes.follow(&handle(), 0, Duration::from_secs(60), &sink).now_or_never().unwrap().unwrap();
@@ -310,7 +190,7 @@ fn followed_logs_are_taken_up_where_they_broke_and_end_with_the_process() {
 
 #[test]
 fn a_reader_that_leaves_asks_nothing_more_of_the_process() {
-    let (processes, script) = processes(vec![Answer::Body([stdout("a", 0), stdout("b", 1)].concat())]);
+    let (processes, script) = processes(vec![body([stdout("a", 0), stdout("b", 1)].concat())]);
     let sink: Rc<dyn EventSink> = Rc::new(Reader { told: RefCell::default(), patience: RefCell::new(1) });
     let error = processes.follow(&handle(), 0, Duration::from_secs(60), &sink).now_or_never().unwrap().unwrap_err();
     assert_eq!((error.code, script.seen.borrow().len()), (ErrorCode::Interrupted, 1));
@@ -318,7 +198,7 @@ fn a_reader_that_leaves_asks_nothing_more_of_the_process() {
 
 #[test]
 fn a_stream_without_its_terminal_event_is_no_answer() {
-    let (processes, script) = processes((0..9).map(|_| Answer::Body(encode("heartbeat", "{}"))).collect());
+    let (processes, script) = processes((0..9).map(|_| body(encode("heartbeat", "{}"))).collect());
     let sink: Rc<dyn EventSink> = Rc::new(Reader { told: RefCell::default(), patience: RefCell::new(usize::MAX) });
     let waited = processes.wait(&handle(), &Condition::Port(80), Duration::from_secs(60), &sink).now_or_never();
     let error = waited.unwrap().unwrap_err();
@@ -329,7 +209,7 @@ fn a_stream_without_its_terminal_event_is_no_answer() {
 #[test]
 fn a_wait_asks_again_for_the_time_that_is_left_and_encodes_what_it_looks_for() {
     let waited = json!({ "outcome": "timedOut", "process": info(ProcessStatus::Running) }).to_string();
-    let answers = vec![Answer::Broken(encode("heartbeat", "{}")), Answer::Body(encode("waited", &waited))];
+    let answers = vec![broken(encode("heartbeat", "{}")), body(encode("waited", &waited))];
     let (processes, script) = processes(answers);
     let sink: Rc<dyn EventSink> = Rc::new(Reader { told: RefCell::default(), patience: RefCell::new(usize::MAX) });
     let condition = Condition::Pattern { pattern: r"a&b=\d +#é".into(), from_offset: 3 };

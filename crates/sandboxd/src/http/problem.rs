@@ -1,6 +1,7 @@
 //! A refusal on its way to becoming an answer.
 
 use axum::body::Body;
+use axum::extract::rejection::QueryRejection;
 use axum::response::{IntoResponse, Response};
 use hyper::StatusCode;
 use hyper::header::{CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
@@ -68,6 +69,12 @@ impl Problem {
             ControlErrorCode::NoSpace => StatusCode::INSUFFICIENT_STORAGE,
             ControlErrorCode::Internal | ControlErrorCode::Unknown => StatusCode::INTERNAL_SERVER_ERROR,
         }
+    }
+}
+
+impl From<QueryRejection> for Problem {
+    fn from(rejection: QueryRejection) -> Self {
+        Self::invalid(format!("query: {}", rejection.body_text()))
     }
 }
 

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
+use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, Query, State};
 use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use hyper::StatusCode;
-use nix::sys::signal::Signal;
 use sandbox_api::{ControlError, ControlErrorCode, EndedBy, ExecExit, ExecRequest, ExecStatus, KillRequest};
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -20,6 +20,7 @@ use super::stream;
 use super::table::Table;
 use crate::http::{Problem, json, read_json, read_json_or_default};
 use crate::serve::events;
+use crate::serve::tree::signal;
 
 /// How long an answer to a kill may wait for the proof.
 const KILL_CONFIRMATION: Duration = Duration::from_secs(20);
@@ -102,10 +103,10 @@ fn yes() -> bool {
 pub(in crate::serve) async fn attach(
     State(table): State<Arc<Table>>,
     Path(id): Path<String>,
-    query: Result<Query<AttachQuery>, axum::extract::rejection::QueryRejection>,
+    query: Result<Query<AttachQuery>, QueryRejection>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let Query(query) = query.map_err(|error| Problem::invalid(format!("query: {}", error.body_text())))?;
+    let Query(query) = query?;
     let exec = table.get(&id)?;
     if !query.wait && !events::wanted(&headers) {
         return Ok(json(StatusCode::OK, &exec.status()));
@@ -144,12 +145,9 @@ pub(in crate::serve) async fn kill(
     body: Body,
 ) -> Result<Response, Problem> {
     let request: KillRequest = read_json_or_default(body).await?;
-    let signal = match request.signal.as_deref() {
-        None => Signal::SIGTERM,
-        Some(name) => name.parse().map_err(|_| Problem::invalid(format!("signal: no signal is named {name}")))?,
-    };
+    let signal = signal(request.signal.as_deref())?;
     let exec = table.get(&id)?;
-    exec.ask_to_end(EndedBy::Kill, signal as i32);
+    exec.ask_to_end(EndedBy::Kill, signal);
     // What it left in the background is part of the tree.
     if tokio::time::timeout(KILL_CONFIRMATION, exec.left_nothing()).await.is_err() {
         let message = "the process tree was sent SIGKILL and is not seen to be gone";

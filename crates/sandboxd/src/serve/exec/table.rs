@@ -1,6 +1,6 @@
 //! All execs of this boot: those that run, and those that ended a while ago.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::request::plan;
 use super::state::Exec;
 use crate::http::Problem;
 use crate::serve::Settings;
-use crate::serve::tree::{self, Input, Refused, Run, Supervisors};
+use crate::serve::tree::{self, Bounds, Input, Kept, Refused, Run, Supervisors};
 
 /// Execs at once.
 pub(crate) const CONCURRENT_EXECS: usize = 64;
@@ -31,47 +31,30 @@ pub(crate) struct Table {
     execs: Mutex<Execs>,
 }
 
-#[derive(Default)]
 struct Execs {
     by_id: HashMap<String, Arc<Exec>>,
     running: usize,
-    /// Oldest first.
-    ended: VecDeque<Ended>,
-    ended_bytes: usize,
-}
-
-struct Ended {
-    id: String,
-    at: Instant,
-    bytes: usize,
+    ended: Kept,
 }
 
 impl Execs {
-    /// Forgets what is too old, too many or too large, oldest first; the newest result is always kept.
-    fn forget(&mut self, now: Instant) {
-        while let Some(oldest) = self.ended.front() {
-            let expired = now >= oldest.at + KEPT_FOR;
-            let crowded = self.ended.len() > 1 && (self.ended.len() > KEPT_COUNT || self.ended_bytes > KEPT_BYTES);
-            if !expired && !crowded {
-                return;
-            }
-            self.ended_bytes -= oldest.bytes;
-            self.by_id.remove(&oldest.id);
-            self.ended.pop_front();
+    fn forget(&mut self) {
+        while let Some(id) = self.ended.next_to_forget(Instant::now()) {
+            self.by_id.remove(&id);
         }
     }
 
     fn keep(&mut self, exec: &Exec) {
-        let (now, bytes) = (Instant::now(), exec.held_bytes());
-        self.ended.push_back(Ended { id: exec.id().to_owned(), at: now, bytes });
-        self.ended_bytes += bytes;
-        self.forget(now);
+        self.ended.add(exec.id().to_owned(), exec.held_bytes());
+        self.forget();
     }
 }
 
 impl Table {
     pub(crate) fn new(settings: Arc<Settings>, supervisors: Arc<Supervisors>) -> Self {
-        Self { settings, supervisors, execs: Mutex::default() }
+        let ended = Kept::new(Bounds { time: KEPT_FOR, count: KEPT_COUNT, bytes: KEPT_BYTES });
+        let execs = Mutex::new(Execs { by_id: HashMap::new(), running: 0, ended });
+        Self { settings, supervisors, execs }
     }
 
     /// Never held across an await, and valid at every moment.
@@ -82,7 +65,7 @@ impl Table {
     /// The exec of that id, if it runs or is still remembered.
     pub(crate) fn get(&self, id: &str) -> Result<Arc<Exec>, Problem> {
         let mut execs = self.execs();
-        execs.forget(Instant::now());
+        execs.forget();
         execs
             .by_id
             .get(id)
@@ -95,7 +78,7 @@ impl Table {
     pub(crate) fn start(self: &Arc<Self>, request: ExecRequest) -> Result<Arc<Exec>, Problem> {
         let plan = plan(&request, &self.settings)?;
         let mut execs = self.execs();
-        execs.forget(Instant::now());
+        execs.forget();
         if let Some(known) = execs.by_id.get(&request.id) {
             if known.request != request {
                 return Err(Problem::invalid("id: an exec with this id exists and was asked for differently"));
@@ -139,7 +122,7 @@ impl Table {
     /// How many run, and when the last one ended, as long as that is remembered.
     pub(crate) fn activity(&self) -> (usize, Option<Instant>) {
         let execs = self.execs();
-        (execs.running, execs.ended.back().map(|ended| ended.at))
+        (execs.running, execs.ended.last_end())
     }
 }
 

@@ -17,7 +17,7 @@ use utoipa::IntoParams;
 use super::destination::place;
 use super::info::stat_of;
 use super::names::entry_target;
-use super::{BadQuery, Workspace, refused};
+use super::{QueryRejection, Workspace, refused};
 use crate::http::{Problem, json};
 
 /// Query of `PUT /v1/directories/{path}`.
@@ -48,9 +48,9 @@ pub(in crate::serve) struct MakeQuery {
 pub(in crate::serve) async fn put(
     State(workspace): State<Arc<Workspace>>,
     uri: Uri,
-    query: Result<Query<MakeQuery>, BadQuery>,
+    query: Result<Query<MakeQuery>, QueryRejection>,
 ) -> Result<Response, Problem> {
-    let Query(query) = query.map_err(super::bad_query)?;
+    let Query(query) = query?;
     let path = entry_target(&uri, "/v1/directories/", &workspace)?;
     let made = workspace.run(move |workspace| make(workspace, &path, query.recursive)).await?;
     Ok(json(if made.created { StatusCode::CREATED } else { StatusCode::OK }, &made))

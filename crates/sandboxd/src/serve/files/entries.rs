@@ -21,7 +21,7 @@ use utoipa::IntoParams;
 use super::info::{directory_info, info, stat_of};
 use super::names::{entry_target, split, target};
 use super::tree::open;
-use super::{BadQuery, Cancelled, Workspace, refused};
+use super::{Cancelled, QueryRejection, Workspace, refused};
 use crate::http::{Problem, json, random_hex};
 
 /// Time for one removal; the same request goes on.
@@ -56,9 +56,9 @@ pub(in crate::serve) struct StatQuery {
 pub(in crate::serve) async fn get(
     State(workspace): State<Arc<Workspace>>,
     uri: Uri,
-    query: Result<Query<StatQuery>, BadQuery>,
+    query: Result<Query<StatQuery>, QueryRejection>,
 ) -> Result<Response, Problem> {
-    let Query(query) = query.map_err(super::bad_query)?;
+    let Query(query) = query?;
     let path = target(&uri, "/v1/entries/", &workspace)?;
     let found = workspace.run(move |workspace| stat(workspace, &path, query.follow)).await?;
     Ok(json(StatusCode::OK, &found))
@@ -110,9 +110,9 @@ pub(in crate::serve) struct DeleteQuery {
 pub(in crate::serve) async fn delete(
     State(workspace): State<Arc<Workspace>>,
     uri: Uri,
-    query: Result<Query<DeleteQuery>, BadQuery>,
+    query: Result<Query<DeleteQuery>, QueryRejection>,
 ) -> Result<Response, Problem> {
-    let Query(query) = query.map_err(super::bad_query)?;
+    let Query(query) = query?;
     let path = entry_target(&uri, "/v1/entries/", &workspace)?;
     let deleted =
         workspace.run_long(move |workspace, cancelled| remove(workspace, &path, query.recursive, cancelled)).await?;

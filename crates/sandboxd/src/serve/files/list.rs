@@ -16,7 +16,7 @@ use utoipa::IntoParams;
 use super::info::info;
 use super::names::{is_hidden, percent, target, unpercent};
 use super::tree::{Walk, components};
-use super::{BadQuery, Workspace, refused};
+use super::{QueryRejection, Workspace, refused};
 use crate::http::{Problem, json};
 
 /// Entries of a page when the request does not say.
@@ -70,9 +70,9 @@ fn yes() -> bool {
 pub(in crate::serve) async fn get(
     State(workspace): State<Arc<Workspace>>,
     uri: Uri,
-    query: Result<Query<ListQuery>, BadQuery>,
+    query: Result<Query<ListQuery>, QueryRejection>,
 ) -> Result<Response, Problem> {
-    let Query(query) = query.map_err(super::bad_query)?;
+    let Query(query) = query?;
     let path = target(&uri, "/v1/directories/", &workspace)?;
     let limit = query.limit.unwrap_or(DEFAULT_LIMIT);
     if !(1..=LARGEST_LIMIT).contains(&limit) {

@@ -158,12 +158,6 @@ impl Drop for CancelOnDrop {
     }
 }
 
-type BadQuery = QueryRejection;
-
-fn bad_query(error: QueryRejection) -> Problem {
-    Problem::invalid(format!("query: {}", error.body_text()))
-}
-
 fn escapes() -> Problem {
     Problem::new(ControlErrorCode::PathEscapes, "path: leads out of the workspace")
 }

@@ -30,7 +30,7 @@ use tokio::time::Instant;
 use utoipa::IntoParams;
 
 use super::names::target;
-use super::{BadQuery, Workspace};
+use super::{QueryRejection, Workspace};
 use crate::http::Problem;
 use crate::serve::events::encode as encode_event;
 use kernel::{Batch, Watcher};
@@ -77,9 +77,9 @@ pub(in crate::serve) struct WatchQuery {
 pub(in crate::serve) async fn get(
     State(workspace): State<Arc<Workspace>>,
     uri: Uri,
-    query: Result<Query<WatchQuery>, BadQuery>,
+    query: Result<Query<WatchQuery>, QueryRejection>,
 ) -> Result<Response, Problem> {
-    let Query(query) = query.map_err(super::bad_query)?;
+    let Query(query) = query?;
     let path = target(&uri, "/v1/watches/", &workspace)?;
     let place = workspace.watches.clone().try_acquire_owned().map_err(|_| {
         Problem::new(ControlErrorCode::Unavailable, "too many watches at once in this sandbox; end one of them")

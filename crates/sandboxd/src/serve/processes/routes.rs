@@ -11,7 +11,6 @@ use axum::http::HeaderMap;
 use axum::response::Response;
 use axum::routing::{get, post};
 use hyper::StatusCode;
-use nix::sys::signal::Signal;
 use sandbox_api::{
     ControlError, ControlErrorCode, InputTaken, ProcessInfo, ProcessInput, ProcessKill, ProcessList, ProcessLogs,
     ProcessRequest, ProcessWaited,
@@ -25,6 +24,7 @@ use super::wait::{Condition, wait as wait_for};
 use super::{input, stream};
 use crate::http::{Problem, json, read_json, read_json_or_default};
 use crate::serve::events;
+use crate::serve::tree::signal;
 
 /// How long an answer to a kill may wait for the proof, beyond the grace.
 const KILL_CONFIRMATION: Duration = Duration::from_secs(15);
@@ -125,17 +125,14 @@ pub(in crate::serve) async fn kill(
     body: Body,
 ) -> Result<Response, Problem> {
     let request: ProcessKill = read_json_or_default(body).await?;
-    let signal = match request.signal.as_deref() {
-        None => Signal::SIGTERM,
-        Some(name) => name.parse().map_err(|_| Problem::invalid(format!("signal: no signal is named {name}")))?,
-    };
+    let signal = signal(request.signal.as_deref())?;
     let grace = request.grace_ms.unwrap_or(GRACE_DEFAULT_MS);
     if grace > GRACE_LIMIT_MS {
         return Err(Problem::invalid(format!("graceMs: at most {GRACE_LIMIT_MS}")));
     }
     let grace = Duration::from_millis(grace);
     let process = table.get(&id)?;
-    process.kill(signal as i32, grace);
+    process.kill(signal, grace);
     if tokio::time::timeout(grace + KILL_CONFIRMATION, process.until(|state| state.is_over())).await.is_err() {
         let message = "the process tree was sent SIGKILL and is not seen to be gone";
         return Err(Problem::new(ControlErrorCode::NoAnswer, message));
@@ -205,7 +202,7 @@ pub(in crate::serve) async fn logs(
     query: Result<Query<LogsQuery>, QueryRejection>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let Query(query) = query.map_err(wrong_query)?;
+    let Query(query) = query?;
     let limit = query.limit_bytes.unwrap_or(LOGS_DEFAULT_BYTES);
     if !(1..=LOGS_LIMIT_BYTES).contains(&limit) {
         return Err(Problem::invalid(format!("limitBytes: 1 to {LOGS_LIMIT_BYTES}")));
@@ -264,7 +261,7 @@ pub(in crate::serve) async fn wait(
     query: Result<Query<WaitQuery>, QueryRejection>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let Query(query) = query.map_err(wrong_query)?;
+    let Query(query) = query?;
     if query.timeout_ms > WAIT_LIMIT_MS {
         return Err(Problem::invalid(format!("timeoutMs: at most {WAIT_LIMIT_MS} (24 hours)")));
     }
@@ -283,8 +280,4 @@ pub(in crate::serve) async fn wait(
         return Ok(events::respond(stream::waiting(process, condition, deadline)));
     }
     Ok(json(StatusCode::OK, &wait_for(&process, condition, deadline).await))
-}
-
-fn wrong_query(error: QueryRejection) -> Problem {
-    Problem::invalid(format!("query: {}", error.body_text()))
 }

@@ -1,6 +1,6 @@
 //! All background processes of this boot: those that run, and those that ended a while ago.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::life;
 use super::process::Process;
 use crate::http::{Problem, random_hex};
 use crate::serve::Settings;
-use crate::serve::tree::{Command, Refused, Supervisors, check_id};
+use crate::serve::tree::{Bounds, Command, Kept, Refused, Supervisors, check_id};
 
 /// Processes at once.
 pub(in crate::serve) const CONCURRENT_PROCESSES: usize = 10;
@@ -33,36 +33,19 @@ pub(in crate::serve) struct Table {
     processes: Mutex<Processes>,
 }
 
-#[derive(Default)]
 struct Processes {
     by_id: HashMap<String, Arc<Process>>,
     /// In the order in which they were started.
     order: Vec<String>,
     running: usize,
-    /// Oldest first.
-    ended: VecDeque<Ended>,
-    ended_bytes: usize,
-}
-
-struct Ended {
-    id: String,
-    at: Instant,
-    bytes: usize,
+    ended: Kept,
 }
 
 impl Processes {
-    /// Forgets what is too old, too many or too large, oldest first; the newest is always kept.
-    fn forget(&mut self, now: Instant) {
-        while let Some(oldest) = self.ended.front() {
-            let expired = now >= oldest.at + KEPT_FOR;
-            let crowded = self.ended.len() > 1 && (self.ended.len() > KEPT_COUNT || self.ended_bytes > KEPT_BYTES);
-            if !expired && !crowded {
-                return;
-            }
-            self.ended_bytes -= oldest.bytes;
-            self.by_id.remove(&oldest.id);
-            self.order.retain(|id| *id != oldest.id);
-            self.ended.pop_front();
+    fn forget(&mut self) {
+        while let Some(forgotten) = self.ended.next_to_forget(Instant::now()) {
+            self.by_id.remove(&forgotten);
+            self.order.retain(|id| *id != forgotten);
         }
     }
 
@@ -76,15 +59,16 @@ impl Processes {
         state.log.compact();
         let bytes = state.log.held_bytes();
         drop(state);
-        self.ended.push_back(Ended { id: process.id.clone(), at: Instant::now(), bytes });
-        self.ended_bytes += bytes;
-        self.forget(Instant::now());
+        self.ended.add(process.id.clone(), bytes);
+        self.forget();
     }
 }
 
 impl Table {
     pub(in crate::serve) fn new(settings: Arc<Settings>, supervisors: Arc<Supervisors>) -> Self {
-        Self { settings, supervisors, processes: Mutex::default() }
+        let ended = Kept::new(Bounds { time: KEPT_FOR, count: KEPT_COUNT, bytes: KEPT_BYTES });
+        let processes = Processes { by_id: HashMap::new(), order: Vec::new(), running: 0, ended };
+        Self { settings, supervisors, processes: Mutex::new(processes) }
     }
 
     /// Never held across an await, and valid at every moment.
@@ -100,7 +84,7 @@ impl Table {
     /// The process of that id, if it runs or is still remembered.
     pub(super) fn get(&self, id: &str) -> Result<Arc<Process>, Problem> {
         let mut processes = self.processes();
-        processes.forget(Instant::now());
+        processes.forget();
         let found = processes.by_id.get(id).cloned();
         found.ok_or_else(|| Problem::new(ControlErrorCode::NotFound, "id: no such process in this boot of the sandbox"))
     }
@@ -108,7 +92,7 @@ impl Table {
     /// All of them, oldest first.
     pub(super) fn all(&self) -> Vec<Arc<Process>> {
         let mut processes = self.processes();
-        processes.forget(Instant::now());
+        processes.forget();
         processes.order.iter().filter_map(|id| processes.by_id.get(id).cloned()).collect()
     }
 
@@ -117,7 +101,7 @@ impl Table {
     pub(super) fn start(self: &Arc<Self>, request: ProcessRequest) -> Result<Arc<Process>, Problem> {
         let command = self.check(&request)?;
         let mut processes = self.processes();
-        processes.forget(Instant::now());
+        processes.forget();
         if let Some(known) = request.id.as_ref().and_then(|id| processes.by_id.get(id)) {
             if known.request != request {
                 return Err(Problem::invalid("id: a process with this id exists and was asked for differently"));

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::path::PathBuf;
 
+use nix::sys::signal::Signal;
 use sandbox_api::WORKSPACE;
 
 use crate::http::Problem;
@@ -112,4 +113,11 @@ pub(crate) fn check_environment(environment: &BTreeMap<String, String>) -> Resul
         }
     }
     Ok(())
+}
+
+/// The signal of that name; SIGTERM when none is named.
+pub(crate) fn signal(name: Option<&str>) -> Result<i32, Problem> {
+    let Some(name) = name else { return Ok(Signal::SIGTERM as i32) };
+    let signal: Signal = name.parse().map_err(|_| Problem::invalid(format!("signal: no signal is named {name}")))?;
+    Ok(signal as i32)
 }

@@ -2,10 +2,11 @@
 //!
 //! `command` checks what is to run, `start` makes its pipes, `launch` and `supervisor` bring it to life under a `filter`,
 //! `run` watches until nothing of it is left, `members` finds and kills processes, `memory` asks for the kernel's
-//! out-of-memory killer. Who keeps the output and says when it is to end is an [`Owner`].
+//! out-of-memory killer, `kept` bounds what is remembered of the ended. Who keeps the output and says when it is to end is an [`Owner`].
 
 mod command;
 mod filter;
+mod kept;
 mod launch;
 mod members;
 mod memory;
@@ -13,7 +14,8 @@ mod run;
 mod start;
 mod supervisor;
 
-pub(crate) use command::{Command, check_environment, check_id};
+pub(crate) use command::{Command, check_environment, check_id, signal};
+pub(crate) use kept::{Bounds, Kept};
 pub(crate) use members::{Process, Supervisors, descendants, kill_all, send, snapshot};
 pub(crate) use run::{End, Ending, Owner, Pipe, Run, Wishes};
 pub(crate) use start::{Input, Refused, Started, start};

@@ -1,0 +1,162 @@
+//! Doubles of what stands behind pure code, for its tests: they follow a script and inject faults.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::time::Duration;
+
+use futures_util::future::{LocalBoxFuture, ready};
+use futures_util::stream::LocalBoxStream;
+use futures_util::{FutureExt, StreamExt};
+
+use crate::error::{Error, ErrorCode, Result};
+use crate::identifier::SandboxId;
+use crate::platform::Platform;
+use crate::sandbox::record::{Create, Described, Destroyed, Record, Stopped, Woken};
+use crate::sandbox::settings::{Settings, Update};
+use crate::sandbox::state::State;
+use crate::services::{Body, BodyError, ControlRequest, ControlResponse, Sandboxes, Services, Tenant};
+use crate::tenant::admission::{AdmissionRequest, Admitted, ListRequest, Listing, Settlement};
+
+/// How the double answers one request.
+pub enum Answer {
+    /// A stream of these pieces that then ends, breaks or falls silent.
+    Stream(Vec<Vec<u8>>, End),
+    Refuse(Error),
+}
+
+/// How a body ends.
+#[derive(Clone, Copy)]
+pub enum End {
+    Clean,
+    Broken,
+    Silent,
+}
+
+/// Method, path and expected boot of one request.
+pub type Seen = (String, String, Option<String>);
+
+/// A sandbox whose every answer is written down before.
+#[derive(Default)]
+pub struct Script {
+    answers: RefCell<VecDeque<Answer>>,
+    pub seen: RefCell<Vec<Seen>>,
+    /// Where the sandbox is said to be; running when nothing is.
+    pub state: RefCell<Option<State>>,
+}
+
+impl Script {
+    /// The script, and everything behind a call that follows it.
+    pub fn of(answers: Vec<Answer>) -> (Rc<Self>, Services) {
+        let script = Rc::new(Self { answers: RefCell::new(answers.into()), ..Self::default() });
+        let services = Services { platform: Rc::new(NoWaiting), tenant: script.clone(), sandboxes: script.clone() };
+        (script, services)
+    }
+}
+
+struct Pieces(Vec<Vec<u8>>, End);
+
+impl Body for Pieces {
+    fn chunks(self: Box<Self>) -> LocalBoxStream<'static, std::result::Result<Vec<u8>, BodyError>> {
+        let pieces = futures_util::stream::iter(self.0.into_iter().map(Ok));
+        match self.1 {
+            End::Clean => pieces.boxed_local(),
+            End::Broken => pieces.chain(futures_util::stream::iter([Err(BodyError("reset".into()))])).boxed_local(),
+            End::Silent => pieces.chain(futures_util::stream::pending()).boxed_local(),
+        }
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn std::any::Any> {
+        self
+    }
+}
+
+fn unwritten<T: 'static>() -> LocalBoxFuture<'static, Result<T>> {
+    ready(Err(Error::internal("not in the script"))).boxed_local()
+}
+
+impl Sandboxes for Script {
+    fn create<'a>(&'a self, _: &'a Create) -> LocalBoxFuture<'a, Result<Record>> {
+        unwritten()
+    }
+
+    fn describe<'a>(&'a self, id: &'a SandboxId) -> LocalBoxFuture<'a, Result<Described>> {
+        let mut record = Record::created(id.clone(), Settings::default(), 0);
+        record.boot_id = Some("boot-1".into());
+        record.state = self.state.borrow().unwrap_or(State::Running);
+        ready(Ok(Described { record, metrics: None })).boxed_local()
+    }
+
+    fn wake<'a>(&'a self, _: &'a SandboxId) -> LocalBoxFuture<'a, Result<Woken>> {
+        unwritten()
+    }
+
+    fn stop<'a>(&'a self, _: &'a SandboxId) -> LocalBoxFuture<'a, Result<Stopped>> {
+        unwritten()
+    }
+
+    fn update<'a>(&'a self, _: &'a SandboxId, _: &'a Update) -> LocalBoxFuture<'a, Result<Record>> {
+        unwritten()
+    }
+
+    fn cloned<'a>(&'a self, _: &'a SandboxId) -> LocalBoxFuture<'a, Result<()>> {
+        unwritten()
+    }
+
+    fn destroy<'a>(&'a self, _: &'a SandboxId, _: bool) -> LocalBoxFuture<'a, Result<Destroyed>> {
+        unwritten()
+    }
+
+    fn control<'a>(&'a self, _: &'a SandboxId, request: ControlRequest) -> LocalBoxFuture<'a, Result<ControlResponse>> {
+        self.seen.borrow_mut().push((request.method.into(), request.path, request.boot_id));
+        let answer = match self.answers.borrow_mut().pop_front() {
+            Some(Answer::Stream(pieces, end)) => Ok(ControlResponse {
+                status: 200,
+                headers: Vec::new(),
+                boot_id: "boot-1".into(),
+                generation: 1,
+                body: Box::new(Pieces(pieces, end)),
+            }),
+            Some(Answer::Refuse(error)) => Err(error),
+            None => Err(Error::new(ErrorCode::SandboxUnavailable, "the script is over")),
+        };
+        ready(answer).boxed_local()
+    }
+}
+
+impl Tenant for Script {
+    fn admit(&self, _: AdmissionRequest) -> LocalBoxFuture<'_, Result<Admitted>> {
+        ready(Ok(Admitted::default())).boxed_local()
+    }
+
+    fn settle(&self, _: Settlement) -> LocalBoxFuture<'_, Result<()>> {
+        ready(Ok(())).boxed_local()
+    }
+
+    fn list_sandboxes(&self, _: ListRequest) -> LocalBoxFuture<'_, Result<Listing>> {
+        ready(Ok(Listing::default())).boxed_local()
+    }
+}
+
+/// A platform on which every wait for something that is not there is over at once.
+pub struct NoWaiting;
+
+impl Platform for NoWaiting {
+    fn now_millis(&self) -> i64 {
+        0
+    }
+
+    fn random(&self) -> [u8; 16] {
+        [7; 16]
+    }
+
+    fn sleep(&self, _: Duration) -> LocalBoxFuture<'static, ()> {
+        ready(()).boxed_local()
+    }
+
+    fn background(&self, work: LocalBoxFuture<'static, ()>) {
+        work.now_or_never().unwrap();
+    }
+
+    fn log(&self, _: &serde_json::Value) {}
+}

@@ -8,6 +8,7 @@
 //! appear later included. What one of these hears before it is watched is found by looking. Nothing is lost silently: when the
 //! kernel's queue runs over, or there are more directories than one watch takes, `end` says so and is the last event.
 
+mod found;
 mod kernel;
 
 use std::convert::Infallible;

@@ -1,6 +1,6 @@
 //! inotify, and what its events mean.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::ffi::{CStr, OsStr, OsString};
 use std::io;
 use std::mem::MaybeUninit;
@@ -19,6 +19,7 @@ use super::super::info::stat_of;
 use super::super::names::{encode, split};
 use super::super::tree::{self, Walk};
 use super::super::{Cancelled, Workspace, refused};
+use super::found::Found;
 use crate::http::Problem;
 
 /// Directories of one watch.
@@ -43,8 +44,7 @@ pub(super) struct Watcher {
     only: Option<OsString>,
     recursive: bool,
     pending: Vec<Pending>,
-    /// What was found by looking, and may be told by the kernel once more.
-    found: HashSet<PathBuf>,
+    found: Found,
 }
 
 /// An entry that went, and may have a new path.
@@ -105,7 +105,7 @@ impl Watcher {
             recursive: recursive && only.is_none(),
             only,
             pending: Vec::new(),
-            found: HashSet::new(),
+            found: Found::default(),
         };
         watcher.top = watcher.add(directory.as_fd(), top_path.clone()).map_err(|error| refused(error.into()))?;
         if watcher.recursive {
@@ -154,9 +154,7 @@ impl Watcher {
                 self.gone(&gone, &mut changes);
             }
         }
-        if drained {
-            self.found.clear();
-        }
+        self.found.next_read(drained);
         Batch { watcher: self, changes, end }
     }
 
@@ -206,6 +204,9 @@ impl Watcher {
         }
         let path = parent.join(&name);
         let directory = flags.contains(ReadFlags::ISDIR);
+        if flags.intersects(ReadFlags::MOVED_FROM | ReadFlags::DELETE) {
+            self.found.take(&path);
+        }
         if flags.contains(ReadFlags::MOVED_FROM) {
             self.pending.push(Pending { cookie, path, directory });
             return None;
@@ -222,11 +223,19 @@ impl Watcher {
                     None
                 }
                 // From where this watch does not look, or written whole by the daemon itself.
-                None => self.came(workspace, &path, directory, changes),
+                None => {
+                    tell(changes, ChangeKind::Created, &path, directory, None);
+                    self.look_into(workspace, &path, directory, changes)
+                }
             };
         }
         if flags.contains(ReadFlags::CREATE) {
-            return self.came(workspace, &path, directory, changes);
+            // What was found is watched and was looked through.
+            if self.found.take(&path) {
+                return None;
+            }
+            tell(changes, ChangeKind::Created, &path, directory, None);
+            return self.look_into(workspace, &path, directory, changes);
         }
         if flags.contains(ReadFlags::DELETE) {
             tell(changes, ChangeKind::Deleted, &path, directory, None);
@@ -236,16 +245,14 @@ impl Watcher {
         None
     }
 
-    fn came(
+    /// Watches a directory that came, where the watch is about all that is below.
+    fn look_into(
         &mut self,
         workspace: &Workspace,
         path: &Path,
         directory: bool,
         changes: &mut Vec<FileChange>,
     ) -> Option<WatchEnd> {
-        if !self.found.remove(path) {
-            tell(changes, ChangeKind::Created, path, directory, None);
-        }
         if !directory || !self.recursive || is_own(path) {
             return None;
         }
@@ -326,7 +333,7 @@ impl Watcher {
             }
             if let Some(changes) = &mut changes {
                 tell(changes, ChangeKind::Created, &path, found.is_directory(), None);
-                self.found.insert(path.clone());
+                self.found.add(path.clone());
             }
             if found.is_directory() {
                 // First the watch, then the look, so that nothing falls between.

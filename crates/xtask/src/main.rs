@@ -5,6 +5,7 @@
 //! brings it all to Cloudflare.
 //! Each command installs what it misses first, into a cache folder that all checkouts share (see [`setup`]).
 
+mod bench;
 mod build;
 mod cache;
 mod deploy;
@@ -45,6 +46,8 @@ enum Command {
     Openapi,
     /// Build the sandbox image with Docker
     Image(image::Options),
+    /// Measure what calls cost, on the real stack
+    Bench(bench::Options),
     /// Deploy to Cloudflare, creating what is missing, and run a command there
     Deploy(deploy::Options),
 }
@@ -69,6 +72,7 @@ fn start(command: Command) -> Result<ExitCode> {
         Command::Build => build::from_command_line().map(|()| ExitCode::SUCCESS),
         Command::Openapi => openapi::write().map(|()| ExitCode::SUCCESS),
         Command::Image(options) => image::build(&options).map(|()| ExitCode::SUCCESS),
+        Command::Bench(options) => bench::run(&options).map(|()| ExitCode::SUCCESS),
         Command::Deploy(options) => deploy::run(&options).map(|()| ExitCode::SUCCESS),
     }
 }

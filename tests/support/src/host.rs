@@ -33,6 +33,11 @@ impl Host {
         format!("http://127.0.0.1:{}", self.port)
     }
 
+    /// What it takes from its callers.
+    pub fn token(&self) -> &str {
+        &self.token
+    }
+
     /// Port on the loopback interface.
     pub fn port(&self) -> u16 {
         self.port

@@ -25,7 +25,7 @@ pub use client::{Answer, Client, Problem};
 pub use fault::{Fault, Operation};
 pub use guardian::{GuardedChild, process_folder};
 pub use host::Host;
-pub use locate::{node, project_root};
+pub use locate::{node, project_root, sandboxd};
 pub use process::{descendants, find_by_argument, is_alive, kill_process, resident_bytes, sandbox_daemon_of};
 pub use proxy::{FaultProxy, Seen};
 pub use sse::{Event, EventStream, Parser, Terminal, Transcript};

@@ -16,7 +16,7 @@ pub fn project_root() -> &'static Path {
 }
 
 /// The `sandboxd` under test: `CLOUDFLARE_OPS_SANDBOXD`, or the newest one in the target folder.
-pub(crate) fn sandboxd() -> PathBuf {
+pub fn sandboxd() -> PathBuf {
     if let Some(path) = std::env::var_os("CLOUDFLARE_OPS_SANDBOXD") {
         return PathBuf::from(path);
     }

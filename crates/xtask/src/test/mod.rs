@@ -12,7 +12,7 @@ use crate::run::{self, Task};
 use crate::setup::{
     self, Bubblewrap, Bundler, NativeTarget, Node, NodeModules, Python, Requirement, WasmTarget, find_program,
 };
-use crate::{build, sandboxd, terminal, workspace};
+use crate::{bench, build, sandboxd, terminal, workspace};
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, ValueEnum};
 use count::Count;
@@ -42,6 +42,8 @@ pub(crate) enum Tier {
     Workerd,
     /// Clients generated from the OpenAPI document
     Clients,
+    /// The measurements of `cargo xtask bench`, a few times each and not judged
+    Bench,
 }
 
 impl Tier {
@@ -52,6 +54,7 @@ impl Tier {
             Self::Deploy => "deploy",
             Self::Workerd => "workerd",
             Self::Clients => "clients",
+            Self::Bench => "bench",
         }
     }
 
@@ -104,22 +107,22 @@ fn ensure_tools(tiers: &[Tier]) -> Result<()> {
     let bundler = Bundler::pinned()?;
     let mut needed: Vec<&dyn Requirement> = Vec::new();
     let any = |some: &[Tier]| tiers.iter().any(|tier| some.contains(tier));
-    if any(&[Tier::Native, Tier::Workerd, Tier::Clients]) {
+    if any(&[Tier::Native, Tier::Workerd, Tier::Clients, Tier::Bench]) {
         needed.push(&Bubblewrap);
     }
-    if any(&[Tier::Lint, Tier::Deploy, Tier::Workerd, Tier::Clients]) {
+    if any(&[Tier::Lint, Tier::Deploy, Tier::Workerd, Tier::Clients, Tier::Bench]) {
         needed.push(&WasmTarget);
     }
     if any(&[Tier::Lint]) {
         needed.push(&lint::Components);
     }
-    if any(&[Tier::Native, Tier::Deploy, Tier::Workerd, Tier::Clients]) {
+    if any(&[Tier::Native, Tier::Deploy, Tier::Workerd, Tier::Clients, Tier::Bench]) {
         needed.push(&Node);
     }
-    if any(&[Tier::Deploy, Tier::Workerd, Tier::Clients]) {
+    if any(&[Tier::Deploy, Tier::Workerd, Tier::Clients, Tier::Bench]) {
         needed.extend([&NodeModules as &dyn Requirement, &bundler]);
     }
-    if any(&[Tier::Workerd, Tier::Clients]) {
+    if any(&[Tier::Workerd, Tier::Clients, Tier::Bench]) {
         needed.push(&NativeTarget);
     }
     if any(&[Tier::Clients]) {
@@ -138,25 +141,37 @@ fn run_tier(tier: Tier, filter: Option<&str>, count: &mut Count) -> Result<()> {
         }
         Tier::Deploy => dry_deploy(count),
         Tier::Workerd | Tier::Clients => run_tests(tier, stack_tests(tier)?, filter, count),
+        Tier::Bench => {
+            let result = bench::measure(true);
+            *(if result.is_ok() { &mut count.passed } else { &mut count.failed }) += 1;
+            result
+        }
     }
 }
 
-/// A test binary of the root package that starts the real stack: what it starts is built before.
+/// A test binary of the root package that starts the real stack.
 fn stack_tests(tier: Tier) -> Result<Command> {
+    let mut command =
+        stack_command(&["test", "--package", "cloudflare-ops", "--features", "integration", "--test", tier.name()])?;
+    if tier == Tier::Workerd {
+        // They wait for the stack most of the time, so that more of them than processors run at once.
+        command.env("RUST_TEST_THREADS", "8");
+    }
+    Ok(command)
+}
+
+/// A Cargo command that starts the real stack: what it starts is built before.
+pub(crate) fn stack_command(arguments: &[&str]) -> Result<Command> {
     let binary = sandboxd::build()?;
     build::worker(Size::Optimized)?;
     let mut command = run::command("cargo");
-    command.args(["test", "--package", "cloudflare-ops", "--features", "integration", "--test", tier.name()]);
+    command.args(arguments);
     let node = Node.folder()?.map_or_else(|| find_program("node"), |folder| Some(folder.join("node")));
     command
         .env("PATH", Node.path_variable()?)
         .env("CLOUDFLARE_OPS_NODE", node.context("node is not on the PATH")?)
         .env("CLOUDFLARE_OPS_SANDBOXD", binary)
         .env("WRANGLER_SEND_METRICS", "false");
-    if tier == Tier::Workerd {
-        // They wait for the stack most of the time, so that more of them than processors run at once.
-        command.env("RUST_TEST_THREADS", "8");
-    }
     Ok(command)
 }
 
@@ -181,9 +196,9 @@ fn run_tests(tier: Tier, mut command: Command, filter: Option<&str>, count: &mut
 /// by the command that deploys them, and the top level, which the local stack runs.
 fn dry_deploy(count: &mut Count) -> Result<()> {
     let mut failed = Vec::new();
-    let deployed = Environment::value_variants().iter().map(|one| (one.name(), deploy::dry(*one)));
-    for (name, result) in deployed.chain([("top level", dry_top_level())]) {
-        match result {
+    let environments = Environment::value_variants().iter().map(|one| (one.name(), Some(*one)));
+    for (name, environment) in environments.chain([("top level", None)]) {
+        match environment.map_or_else(dry_top_level, deploy::dry) {
             Ok(()) => count.passed += 1,
             Err(error) => {
                 terminal::failure(&error);

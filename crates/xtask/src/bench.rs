@@ -1,0 +1,44 @@
+//! `cargo xtask bench`: measures calls and the daemon on the real stack; the program is in `tests/bench/`.
+//!
+//! A measurement belongs on a machine that does nothing else. As a tier of the tests it runs with `--smoke`: everything a few
+//! times and no number judged, so that it does not rot.
+
+use crate::run::Task;
+use crate::setup::{self, Bubblewrap, Bundler, NativeTarget, Node, NodeModules, Requirement, WasmTarget};
+use crate::{terminal, test, workspace};
+use anyhow::{Result, ensure};
+use clap::Args;
+use std::time::Duration;
+
+const LIMIT: Duration = Duration::from_secs(40 * 60);
+
+#[derive(Args)]
+pub(crate) struct Options {
+    /// Do everything a few times, to see that it works; the numbers mean nothing
+    #[arg(long)]
+    smoke: bool,
+}
+
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let bundler = Bundler::pinned()?;
+    let needed: [&dyn Requirement; 6] = [&Bubblewrap, &WasmTarget, &NativeTarget, &Node, &NodeModules, &bundler];
+    setup::ensure(&needed)?;
+    measure(options.smoke)
+}
+
+/// With everything installed.
+pub(crate) fn measure(smoke: bool) -> Result<()> {
+    let name = if smoke { "smoke.json" } else { "bench.json" };
+    let output = workspace::target().join("bench").join(name);
+    // A smoke run takes the client as the tests have compiled its parts already.
+    let profile = if smoke { "dev" } else { "bench" };
+    let mut command = test::stack_command(&["run", "--package", "stack-bench", "--profile", profile])?;
+    command.arg("--").arg("--output").arg(&output);
+    if smoke {
+        command.arg("--smoke");
+    }
+    let status = Task::new("bench", command, LIMIT).show(|_| {})?;
+    terminal::note(&format!("as JSON: {}", output.display()));
+    ensure!(status.success(), "the measurement failed, or a target was missed ({status})");
+    Ok(())
+}

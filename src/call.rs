@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use crate::error::{Error, ErrorCode, Result};
 use crate::events::{Event, EventSink, NoEvents, RedactingSink};
 use crate::guardrails::Guardrails;
+use crate::log_line::{CallLine, DataPoint, LONGEST_TOOL, Observed};
 use crate::platform::{Platform, within};
 use crate::raw::{RawRequest, RawResponse};
 use crate::redaction::Redactor;
@@ -16,9 +17,10 @@ use crate::registry::{CallFacts, Context, Entry, Prepared, Registry};
 use crate::services::{Sandboxes, Services, Tenant};
 use crate::tenant::admission::{AdmissionRequest, Outcome, SandboxClaim, Settlement};
 use crate::tenant::credential::{self, Principal};
+use crate::trace::Trace;
 
 /// How long a call may be unsettled past its deadline before the books close it.
-const SETTLE_ALLOWANCE: Duration = Duration::from_secs(60);
+const SETTLE_ALLOWANCE: Duration = Duration::from_secs(15);
 
 /// What is behind every door.
 pub trait Backend {
@@ -33,6 +35,12 @@ pub trait Backend {
     fn tenant(&self, name: &str) -> Rc<dyn Tenant>;
 
     fn sandboxes(&self, tenant: &str) -> Rc<dyn Sandboxes>;
+
+    /// What its [`Sandboxes`] noticed so far. A backend is one request's.
+    fn observed(&self) -> Observed;
+
+    /// Takes one data point, where anybody keeps them.
+    fn measure(&self, point: &DataPoint);
 }
 
 /// What every call has, whatever it carries.
@@ -44,6 +52,8 @@ pub struct CallHead {
     pub door: &'static str,
     /// The header `Authorization`, as sent.
     pub authorization: Option<String>,
+    /// Span of this request.
+    pub trace: Trace,
 }
 
 /// A call with JSON arguments.
@@ -80,6 +90,7 @@ impl Registry {
         let platform = backend.platform();
         let facts = CallFacts { streams: events.streams(), platform: &*platform };
         let entry = self.get(&call.tool).ok_or_else(|| unknown_tool(&call.tool));
+        let tool = name(entry.as_ref().ok(), &call.tool);
         // 1. Decode and validate: what is wrong becomes a verdict that travels on.
         let prepared = entry.and_then(|entry| {
             let prepared = call.arguments.and_then(|arguments| entry.prepare(arguments, &facts))?;
@@ -87,7 +98,7 @@ impl Registry {
         });
         let redactor = redactor(backend, &call.head);
         let sink = Rc::new(RedactingSink::new(events, &redactor));
-        let (result, guardrails) = run(backend, &call.head, &call.tool, prepared, sink.clone()).await;
+        let (result, guardrails) = run(backend, &call.head, &tool, prepared, sink.clone()).await;
         // What a reader that left would have been told is lost with it, and so is no fault of the call.
         let _ = sink.finish().await;
         // 5. Cap and redact.
@@ -102,10 +113,11 @@ impl Registry {
         let platform = backend.platform();
         let facts = CallFacts { streams: false, platform: &*platform };
         let entry = self.get(&call.tool).ok_or_else(|| unknown_tool(&call.tool));
+        let tool = name(entry.as_ref().ok(), &call.tool);
         let prepared =
             entry.and_then(|entry| Ok((entry.description().guardrails, entry.prepare_raw(call.request, &facts)?)));
         let redactor = redactor(backend, &call.head);
-        let (result, _) = run(backend, &call.head, &call.tool, prepared, Rc::new(NoEvents)).await;
+        let (result, _) = run(backend, &call.head, &tool, prepared, Rc::new(NoEvents)).await;
         result.map_err(|error| mask(error, &redactor))
     }
 }
@@ -123,10 +135,15 @@ where
 {
     let platform = backend.platform();
     let started_at = platform.now_millis();
+    let line =
+        CallLine { tool: Some(tool.to_owned()), ..CallLine::new("call", started_at, &head.id, head.door, &head.trace) };
     // 2. Admit: who first, then one hop to the tenant's object.
     let principal = match credential::authenticate(backend.root_key().as_deref(), head.authorization.as_deref()) {
         Ok(principal) => principal,
-        Err(error) => return (Err(error), None),
+        Err(error) => {
+            write(backend, head, line.ended(Some(&error), 0));
+            return (Err(error), None);
+        }
     };
     let (verdict, guardrails, prepared) = match prepared {
         Ok((guardrails, prepared)) => (None, Some(guardrails), Some(prepared)),
@@ -138,7 +155,7 @@ where
     let request = AdmissionRequest {
         tenant: principal.tenant.clone(),
         call_id: head.id.clone(),
-        tool: tool.chars().take(64).collect(),
+        tool: tool.to_owned(),
         door: head.door.to_owned(),
         key_id: principal.key_id.clone(),
         arguments: prepared
@@ -149,7 +166,16 @@ where
         at: started_at,
         deadline_at: started_at + millis(deadline + SETTLE_ALLOWANCE),
     };
-    let admitted = match (tenant.admit(request).await, prepared, verdict) {
+    let line = CallLine {
+        tenant: Some(principal.tenant.clone()),
+        key_id: Some(principal.key_id.clone()),
+        sandbox_id: claim.sandbox_id().cloned(),
+        ..line
+    };
+    let answer = tenant.admit(request).await;
+    let admitted_at = platform.now_millis();
+    let line = CallLine { admission_ms: Some(admitted_at - started_at), ..line };
+    let admitted = match (answer, prepared, verdict) {
         (Ok(admitted), Some(prepared), None) => Ok((admitted, prepared)),
         (Err(error), ..) | (Ok(_), _, Some(error)) => Err(error),
         (Ok(_), None, None) => Err(Error::internal("a call was neither prepared nor refused")),
@@ -157,7 +183,7 @@ where
     let (admitted, prepared) = match admitted {
         Ok(admitted) => admitted,
         Err(error) => {
-            log(&*platform, head, tool, &principal, &claim, Some(&error), platform.now_millis() - started_at);
+            write(backend, head, line.ended(Some(&error), admitted_at - started_at));
             return (Err(error), guardrails);
         }
     };
@@ -193,7 +219,16 @@ where
         duration_ms: at - started_at,
         at,
     };
-    log(&*platform, head, tool, &principal, &claim, result.as_ref().err(), settlement.duration_ms);
+    let Observed { generation, start_ms } = backend.observed();
+    let line = CallLine {
+        generation,
+        exit_code: settlement.exit_code,
+        act_ms: Some(at - admitted_at),
+        start_ms,
+        bytes_out: result.as_ref().ok().and_then(Measured::bytes),
+        ..line
+    };
+    write(backend, head, line.ended(result.as_ref().err(), settlement.duration_ms));
     let background = platform.clone();
     let head = head.clone();
     platform.background(
@@ -210,11 +245,19 @@ where
 /// What the books keep of an answer.
 trait Measured {
     fn exit_code(&self) -> Option<i32>;
+
+    /// Bytes of the body, where that is known before it is sent.
+    fn bytes(&self) -> Option<u64>;
 }
 
 impl Measured for Value {
     fn exit_code(&self) -> Option<i32> {
         self.get("exitCode").and_then(Value::as_i64).and_then(|code| i32::try_from(code).ok())
+    }
+
+    fn bytes(&self) -> Option<u64> {
+        let mut counter = Counter(0);
+        serde_json::to_writer(&mut counter, self).ok().map(|()| counter.0)
     }
 }
 
@@ -222,6 +265,29 @@ impl Measured for RawResponse {
     fn exit_code(&self) -> Option<i32> {
         None
     }
+
+    fn bytes(&self) -> Option<u64> {
+        self.headers.iter().find(|(name, _)| name == "content-length").and_then(|(_, length)| length.parse().ok())
+    }
+}
+
+/// Counts what is written and keeps nothing.
+struct Counter(u64);
+
+impl std::io::Write for Counter {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0 += u64::try_from(bytes.len()).unwrap_or(0);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Name of the tool that is called; of one that there is not, what was asked for, cut.
+fn name(entry: Option<&&Entry>, asked: &str) -> String {
+    entry.map_or_else(|| asked.chars().take(LONGEST_TOOL).collect(), |entry| entry.description().name.to_owned())
 }
 
 fn unknown_tool(name: &str) -> Error {
@@ -247,8 +313,8 @@ fn cap(output: Value, guardrails: Option<Guardrails>) -> Result<Value> {
     let Some(limit) = guardrails.map(|guardrails| guardrails.output_cap_bytes) else {
         return Ok(output);
     };
-    let bytes = serde_json::to_string(&output).map_err(Error::internal)?.len();
-    if u64::try_from(bytes).is_ok_and(|bytes| bytes <= limit) {
+    let bytes = output.bytes().ok_or_else(|| Error::internal("the answer cannot be written as JSON"))?;
+    if bytes <= limit {
         return Ok(output);
     }
     Err(Error::new(
@@ -258,29 +324,13 @@ fn cap(output: Value, guardrails: Option<Guardrails>) -> Result<Value> {
     .detail("limitBytes", limit))
 }
 
-/// One structured line for each call.
-fn log(
-    platform: &dyn Platform,
-    head: &CallHead,
-    tool: &str,
-    principal: &Principal,
-    claim: &SandboxClaim,
-    error: Option<&Error>,
-    duration_ms: i64,
-) {
-    platform.log(&json!({
-        "level": if error.is_some_and(|error| error.code == ErrorCode::Internal) { "error" } else { "info" },
-        "message": "call",
-        "requestId": head.id,
-        "door": head.door,
-        "tenant": principal.tenant,
-        "keyId": principal.key_id,
-        "tool": tool,
-        "sandboxId": claim.sandbox_id(),
-        "outcome": error.map_or_else(|| "succeeded".to_owned(), |error| error.code.as_str()),
-        "durationMs": duration_ms,
-        "source": error.and_then(|error| error.cause.as_deref()),
-    }));
+/// Logs and measures one call. Secrets are masked: a cause, or the name of a tool that there is not, may hold one.
+fn write(backend: &dyn Backend, head: &CallHead, line: CallLine) {
+    let redactor = redactor(backend, head);
+    let masked = |text: Option<String>| text.map(|text| redactor.text(&text));
+    let line = CallLine { tool: masked(line.tool), source: masked(line.source), ..line };
+    backend.measure(&DataPoint::from(&line));
+    backend.platform().log(&serde_json::to_value(&line).unwrap_or_default());
 }
 
 fn millis(duration: Duration) -> i64 {

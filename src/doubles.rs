@@ -17,6 +17,7 @@ use crate::sandbox::settings::{Settings, Update};
 use crate::sandbox::state::State;
 use crate::services::{Body, BodyError, ControlRequest, ControlResponse, Sandboxes, Services, Tenant};
 use crate::tenant::admission::{AdmissionRequest, Admitted, ListRequest, Listing, Settlement};
+use crate::tenant::metrics::{MetricsRequest, Report};
 
 /// How the double answers one request.
 pub enum Answer {
@@ -135,6 +136,10 @@ impl Tenant for Script {
 
     fn list_sandboxes(&self, _: ListRequest) -> LocalBoxFuture<'_, Result<Listing>> {
         ready(Ok(Listing::default())).boxed_local()
+    }
+
+    fn metrics(&self, _: MetricsRequest) -> LocalBoxFuture<'_, Result<Report>> {
+        unwritten()
     }
 }
 

@@ -24,6 +24,8 @@ pub enum Scope {
     SandboxWrite,
     #[serde(rename = "sandbox:exec")]
     SandboxExec,
+    #[serde(rename = "metrics:read")]
+    MetricsRead,
 }
 
 /// Whether a person has to agree before the call acts.

@@ -13,11 +13,13 @@ pub mod tools;
 
 pub mod error;
 pub mod identifier;
+pub mod log_line;
 pub mod platform;
 pub mod redaction;
 pub mod schema;
 pub mod services;
 pub mod sse;
+pub mod trace;
 
 pub mod sandbox;
 pub mod tenant;

@@ -8,7 +8,7 @@ use futures_util::FutureExt;
 use sandbox_api::UPLOAD_ID_HEADER;
 use serde_json::{Value, json};
 
-use crate::error::{ErrorCode, Result};
+use crate::error::{Error, ErrorCode, Result};
 use crate::events::EventSink;
 use crate::registry::{CallFacts, Context, Method, Prepared, Route, Tool};
 use crate::services::Body;
@@ -19,6 +19,9 @@ pub const TRANSFER_DEADLINE: Duration = Duration::from_secs(3600);
 
 /// Headers of a request that a tool sees.
 pub const HEADERS: [&str; 5] = ["range", "content-range", "if-match", "if-none-match", UPLOAD_ID_HEADER];
+
+/// Most characters of an unknown parameter that a refusal repeats.
+const LONGEST_SHOWN: usize = 64;
 
 /// A request on a raw route.
 pub struct RawRequest {
@@ -98,6 +101,7 @@ pub trait RawTool: Tool {
 
 /// Makes a request on a raw route ready to be admitted.
 pub fn prepare<T: RawTool>(request: RawRequest, _facts: &CallFacts<'_>) -> Result<Prepared<RawResponse>> {
+    known_query(&request.query, T::RAW_CONTRACT.query)?;
     let claim = T::raw_claim(&request)?;
     Ok(Prepared {
         claim,
@@ -109,6 +113,27 @@ pub fn prepare<T: RawTool>(request: RawRequest, _facts: &CallFacts<'_>) -> Resul
     })
 }
 
+/// Refuses parameters of the query that the route does not take, as tools refuse fields that they do not know.
+fn known_query(query: &str, known: &[RawParameter]) -> Result<()> {
+    let parts = query.trim_start_matches('?').split('&').filter(|part| !part.is_empty());
+    let mut seen: Vec<String> = Vec::new();
+    for part in parts {
+        let encoded = part.split('=').next().unwrap_or_default().replace('+', " ");
+        let name = percent_encoding::percent_decode_str(&encoded).decode_utf8_lossy().into_owned();
+        match known.iter().find(|parameter| parameter.name == name) {
+            None => {
+                let shown: String = name.chars().take(LONGEST_SHOWN).collect();
+                return Err(Error::invalid(&format!("/{shown}"), "this route has no such parameter"));
+            }
+            Some(parameter) if !parameter.repeated && seen.contains(&name) => {
+                return Err(Error::invalid(&format!("/{name}"), "is given twice"));
+            }
+            Some(_) => seen.push(name),
+        }
+    }
+    Ok(())
+}
+
 fn record(request: &RawRequest) -> Value {
     json!({
         "method": request.method,
@@ -117,4 +142,25 @@ fn record(request: &RawRequest) -> Value {
         "query": request.query,
         "length": request.length,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_that_a_route_does_not_take_are_named() {
+        let parameter = |name, repeated| RawParameter { name, description: "", repeated };
+        let known = [parameter("format", false), parameter("exclude", true)];
+        let check = |query: &str| known_query(query, &known).map_err(|error| error.message);
+        for good in ["", "?", "?format=tar", "?exclude=a&exclude=b&format=x", "?f%6Frmat=tar", "?&format"] {
+            assert_eq!(check(good), Ok(()), "{good}");
+        }
+        for (bad, name) in
+            [("?fromat=tar", "fromat:"), ("?exclude=a&x", "x:"), ("?a+b=1", "a b:"), ("?format=a&format=b", "format:")]
+        {
+            assert!(check(bad).unwrap_err().starts_with(name), "{bad}");
+        }
+        assert!(check(&format!("?{}", "x".repeat(5000))).unwrap_err().len() < 200);
+    }
 }

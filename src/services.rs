@@ -13,6 +13,7 @@ use crate::platform::Platform;
 use crate::sandbox::record::{Create, Described, Destroyed, Record, Stopped, Woken};
 use crate::sandbox::settings::Update;
 use crate::tenant::admission::{AdmissionRequest, Admitted, ListRequest, Listing, Settlement};
+use crate::tenant::metrics::{MetricsRequest, Report};
 
 /// Everything behind a call.
 #[derive(Clone)]
@@ -27,6 +28,7 @@ pub trait Tenant {
     fn admit(&self, request: AdmissionRequest) -> LocalBoxFuture<'_, Result<Admitted>>;
     fn settle(&self, settlement: Settlement) -> LocalBoxFuture<'_, Result<()>>;
     fn list_sandboxes(&self, request: ListRequest) -> LocalBoxFuture<'_, Result<Listing>>;
+    fn metrics(&self, request: MetricsRequest) -> LocalBoxFuture<'_, Result<Report>>;
 }
 
 /// The sandboxes of the caller's tenant.

@@ -9,6 +9,7 @@
 //! for. With `Accept: text/event-stream` the answer is a stream from the moment the call is admitted; what is refused before
 //! that is an ordinary problem with its status.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
@@ -24,11 +25,13 @@ use super::routes::{self, Matched, Routes, Target};
 use crate::call::{Backend, CallHead, RawCall, ToolCall};
 use crate::error::{Error, ErrorCode, Result};
 use crate::events::{Event, EventSink, NoEvents, ReaderGone};
+use crate::log_line::{CallLine, DataPoint};
 use crate::raw::{RawRequest, RawResponse};
 use crate::registry::{Method, Registry};
+use crate::trace::{TRACEPARENT, TRACESTATE, Trace};
 use crate::workers::backend::WorkersBackend;
 use crate::workers::body::{JsBody, to_js};
-use crate::workers::platform::uuid;
+use crate::workers::platform::{random, uuid};
 use crate::{platform, raw, sse, tools};
 
 const DOOR: &str = "rest";
@@ -53,9 +56,13 @@ thread_local! {
 pub async fn serve(request: Request, env: Env, context: Rc<Context>) -> worker::Result<Response> {
     let request_id = uuid();
     if request.inner().method() == "OPTIONS" {
-        return preflight();
+        return preflight(&request_id);
     }
-    let door = Door { backend: Rc::new(WorkersBackend::new(env, context.clone())), context, request_id };
+    let sent = |name| header(&request, name);
+    let trace = Trace::of_request(sent(TRACEPARENT).as_deref(), sent(TRACESTATE).as_deref(), random);
+    let backend = Rc::new(WorkersBackend::new(env, context.clone(), trace.clone()));
+    let began_at = backend.platform().now_millis();
+    let door = Door { backend, context, request_id, trace, began_at, is_logged: Cell::new(false) };
     match door.answer(&request).await {
         Ok(response) => door.finish(response),
         Err(error) => {
@@ -65,14 +72,15 @@ pub async fn serve(request: Request, env: Env, context: Rc<Context>) -> worker::
     }
 }
 
-fn preflight() -> worker::Result<Response> {
+fn preflight(request_id: &str) -> worker::Result<Response> {
     let headers = Headers::new();
     cors(&headers)?;
+    headers.set("x-request-id", request_id)?;
     headers.set("access-control-allow-methods", "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS")?;
     headers.set(
         "access-control-allow-headers",
         "authorization, content-type, accept, range, content-range, if-match, if-none-match, upload-id, prefer, \
-         idempotency-key, traceparent",
+         idempotency-key, traceparent, tracestate",
     )?;
     headers.set("access-control-max-age", "86400")?;
     Ok(ResponseBuilder::new().with_status(204).with_headers(headers).empty())
@@ -83,7 +91,7 @@ fn cors(headers: &Headers) -> worker::Result<()> {
     headers.set("access-control-allow-origin", "*")?;
     headers.set(
         "access-control-expose-headers",
-        "x-request-id, retry-after, content-length, content-range, accept-ranges, etag, last-modified, location, \
+        "x-request-id, traceparent, retry-after, content-length, content-range, accept-ranges, etag, last-modified, location, \
          x-archive-omitted",
     )
 }
@@ -93,6 +101,10 @@ struct Door {
     backend: Rc<WorkersBackend>,
     context: Rc<Context>,
     request_id: String,
+    trace: Trace,
+    began_at: i64,
+    /// Whether the error that is answered has its line already: a call writes its own.
+    is_logged: Cell<bool>,
 }
 
 impl Door {
@@ -101,8 +113,12 @@ impl Door {
         let path = request.path();
         // The method as it was sent: the bindings take a method that they do not know for GET.
         let Matched { target, parameters } = shared.routes.find(&request.inner().method(), &path)?;
-        let head =
-            CallHead { id: self.request_id.clone(), door: DOOR, authorization: header(request, "authorization") };
+        let head = CallHead {
+            id: self.request_id.clone(),
+            door: DOOR,
+            authorization: header(request, "authorization"),
+            trace: self.trace.clone(),
+        };
         match target {
             Target::Index => self.index(request),
             Target::Health => self.health(),
@@ -161,15 +177,17 @@ impl Door {
 
     async fn buffer(&self, shared: Rc<Shared>, call: ToolCall) -> Result<Response> {
         let backend = self.backend.clone();
-        let output =
-            self.to_its_end(async move { shared.registry.call(&*backend, call, Rc::new(NoEvents)).await }).await?;
+        let output = self.to_its_end(async move { shared.registry.call(&*backend, call, Rc::new(NoEvents)).await });
+        let output = output.await.inspect_err(|_| self.is_logged.set(true))?;
         Response::from_json(&output).map_err(Error::internal)
     }
 
     async fn call_raw(&self, shared: Rc<Shared>, call: RawCall) -> Result<Response> {
         let backend = self.backend.clone();
-        let RawResponse { status, headers, body } =
-            self.to_its_end(async move { shared.registry.call_raw(&*backend, call).await }).await?;
+        let RawResponse { status, headers, body } = self
+            .to_its_end(async move { shared.registry.call_raw(&*backend, call).await })
+            .await
+            .inspect_err(|_| self.is_logged.set(true))?;
         let init = web_sys::ResponseInit::new();
         init.set_status(status);
         let response_headers = web_sys::Headers::new().map_err(|error| Error::internal(format!("{error:?}")))?;
@@ -210,7 +228,10 @@ impl Door {
         });
         // The first frame tells whether the call was admitted.
         let first = match receiver.next().await {
-            Some(Frame::Error(error, _)) => return Err(error),
+            Some(Frame::Error(error, _)) => {
+                self.is_logged.set(true);
+                return Err(error);
+            }
             Some(frame) => frame,
             None => return Err(Error::internal("a call ended without a frame")),
         };
@@ -239,16 +260,20 @@ impl Door {
         routes::arguments(&entry.description().input_schema, body, query.into_iter(), path)
     }
 
-    fn problem(&self, error: &Error) -> worker::Result<Response> {
-        if error.code == ErrorCode::Internal {
-            let line = json!({
-                "level": "error",
-                "message": "a request failed",
-                "requestId": self.request_id,
-                "source": error.cause,
-            });
-            self.backend.platform().log(&line);
+    /// The line of a request that did not become a call. Of what was sent it repeats nothing: a stranger may have sent it.
+    fn log_refusal(&self, error: &Error) {
+        if self.is_logged.get() {
+            return;
         }
+        let platform = self.backend.platform();
+        let line = CallLine::new("refused", self.began_at, &self.request_id, DOOR, &self.trace);
+        let line = line.ended(Some(error), platform.now_millis() - self.began_at);
+        self.backend.measure(&DataPoint::from(&line));
+        platform.log(&serde_json::to_value(&line).unwrap_or_default());
+    }
+
+    fn problem(&self, error: &Error) -> worker::Result<Response> {
+        self.log_refusal(error);
         let headers = Headers::new();
         if let Some(seconds) = error.retry_after {
             headers.set("retry-after", &seconds.to_string())?;
@@ -272,6 +297,7 @@ impl Door {
         let headers = response.headers();
         cors(headers)?;
         headers.set("x-request-id", &self.request_id)?;
+        headers.set(TRACEPARENT, &self.trace.traceparent())?;
         headers.set("x-content-type-options", "nosniff")?;
         if !headers.has("cache-control")? {
             headers.set("cache-control", "no-store")?;

@@ -12,6 +12,7 @@ use super::{Backend, CallHead, ToolCall, cap};
 use crate::error::{Error, ErrorCode, Result};
 use crate::events::NoEvents;
 use crate::identifier::SandboxId;
+use crate::log_line::{DataPoint, Observed};
 use crate::platform::Platform;
 use crate::sandbox::record::{Create, Described, Destroyed, Record, Stopped, Woken};
 use crate::sandbox::settings::Update;
@@ -19,7 +20,9 @@ use crate::services::{ControlRequest, ControlResponse, Sandboxes, Tenant};
 use crate::tenant::admission::{
     AdmissionRequest, Admitted, Decision, ListRequest, Listing, Outcome, Settlement, decide,
 };
+use crate::tenant::metrics::{MetricsRequest, Report};
 use crate::tools;
+use crate::trace::Trace;
 
 const KEY: &str = "0123456789abcdef-root";
 
@@ -30,6 +33,7 @@ struct Books {
     settlements: RefCell<Vec<Settlement>>,
     created: RefCell<Vec<Create>>,
     logged: RefCell<Vec<Value>>,
+    measured: RefCell<Vec<DataPoint>>,
 }
 
 #[derive(Clone, Default)]
@@ -75,6 +79,10 @@ impl Tenant for Double {
 
     fn list_sandboxes(&self, _: ListRequest) -> LocalBoxFuture<'_, Result<Listing>> {
         ready(Ok(Listing::default())).boxed_local()
+    }
+
+    fn metrics(&self, _: MetricsRequest) -> LocalBoxFuture<'_, Result<Report>> {
+        ready(Err(Error::internal("not needed"))).boxed_local()
     }
 }
 
@@ -137,11 +145,23 @@ impl Backend for Double {
     fn sandboxes(&self, _: &str) -> Rc<dyn Sandboxes> {
         Rc::new(self.clone())
     }
+
+    fn observed(&self) -> Observed {
+        Observed { generation: Some(3), start_ms: Some(40) }
+    }
+
+    fn measure(&self, point: &DataPoint) {
+        self.0.measured.borrow_mut().push(point.clone());
+    }
+}
+
+fn head(key: &str) -> CallHead {
+    let trace = Trace::of_request(None, None, || [6; 16]);
+    CallHead { id: "call-1".into(), door: "test", authorization: Some(format!("Bearer {key}")), trace }
 }
 
 fn call(double: &Double, key: &str, tool: &str, arguments: Result<Value>) -> Result<Value> {
-    let head = CallHead { id: "call-1".into(), door: "test", authorization: Some(format!("Bearer {key}")) };
-    let call = ToolCall { head, tool: tool.into(), arguments };
+    let call = ToolCall { head: head(key), tool: tool.into(), arguments };
     tools::registry().call(double, call, Rc::new(NoEvents)).now_or_never().expect("the doubles never wait")
 }
 
@@ -204,9 +224,55 @@ fn an_answer_over_the_cap_of_its_tool_is_not_sent() {
 #[test]
 fn the_list_holds_every_tool_for_the_root_key_and_nothing_for_a_stranger() {
     let double = Double::default();
-    let head = |key: &str| CallHead { id: "c".into(), door: "test", authorization: Some(format!("Bearer {key}")) };
     let registry = tools::registry();
     let listed = registry.describe(&double, &head(KEY)).unwrap();
     assert_eq!(listed["tools"].as_array().unwrap().len(), registry.list().count());
     assert_eq!(registry.describe(&double, &head("wrong")).unwrap_err().code, ErrorCode::Unauthenticated);
+}
+
+#[test]
+fn each_call_is_one_line_without_arguments_output_or_secrets() {
+    let double = Double::default();
+    let canary = "c4nary-c4nary-c4nary";
+    let arguments = json!({ "id": "box", "labels": { "note": canary }, "env": { "TOKEN": canary } });
+    call(&double, KEY, "createSandbox", Ok(arguments)).unwrap();
+    let line = double.0.logged.borrow()[0].clone();
+    for (field, expected) in [
+        ("level", json!("info")),
+        ("message", json!("call")),
+        ("requestId", json!("call-1")),
+        ("traceId", json!(format!("{}07", "06".repeat(15)))),
+        ("tenant", json!("default")),
+        ("keyId", json!("root")),
+        ("tool", json!("createSandbox")),
+        ("sandboxId", json!("box")),
+        ("generation", json!(3)),
+        ("startMs", json!(40)),
+        ("outcome", json!("succeeded")),
+        ("durationMs", json!(0)),
+    ] {
+        assert_eq!(line[field], expected, "{field}: {line}");
+    }
+    call(&double, KEY, "exec", Ok(json!({ "command": canary, "bad": canary }))).unwrap_err();
+    call(&double, KEY, KEY, Ok(json!({}))).unwrap_err();
+    call(&double, "wrong-wrong-wrong", "exec", Ok(json!({ "command": canary }))).unwrap_err();
+    call(&double, KEY, &"x".repeat(5000), Ok(json!({}))).unwrap_err();
+    let lines = double.0.logged.borrow();
+    let outcomes: Vec<_> = lines.iter().map(|line| line["outcome"].as_str().unwrap()).collect();
+    assert_eq!(outcomes, ["succeeded", "invalid_arguments", "unknown_tool", "unauthenticated", "unknown_tool"]);
+    let text = Value::Array(lines.clone()).to_string();
+    for secret in [canary, KEY, "wrong-wrong-wrong"] {
+        assert!(!text.contains(secret), "{secret}: {text}");
+    }
+    assert!(lines.iter().all(|line| line.to_string().len() < 1000), "{text}");
+    assert!(lines[3].get("tenant").is_none(), "a stranger has none: {}", lines[3]);
+    assert_eq!(double.0.measured.borrow().len(), lines.len());
+}
+
+#[test]
+fn an_alias_is_logged_and_recorded_as_its_tool() {
+    let double = Double::default();
+    call(&double, KEY, "sandboxes.list", Ok(json!({}))).unwrap();
+    assert_eq!(double.0.logged.borrow()[0]["tool"], "listSandboxes");
+    assert_eq!(double.0.intents.borrow()[0].tool, "listSandboxes");
 }

@@ -26,8 +26,9 @@ use futures_util::future::{LocalBoxFuture, Shared};
 use serde::de::DeserializeOwned;
 use worker::{DurableObject, Env, Request, Response, SqlStorage, State as ObjectState, durable_object};
 
+use super::cause::Cause;
 use super::container::Token;
-use super::control::control;
+use super::control::{GENERATION_HEADER, control};
 use super::life::{self, DESTROY_DEADLINE};
 use super::record::{Destroyed, Record};
 use super::sleep::{self, Halt};
@@ -37,7 +38,7 @@ use super::{clock, reconcile};
 use crate::error::{Error, ErrorCode, Result};
 use crate::identifier::SandboxId;
 use crate::platform::Platform;
-use crate::tenant::admission::{ListedFacts, StateReport};
+use crate::tenant::admission::{ListedFacts, StartTold, StateReport};
 use crate::workers::backend::answer;
 use crate::workers::fetch;
 use crate::workers::internal::{self, TENANT_BINDING, ask, namespace};
@@ -78,6 +79,7 @@ pub struct Inner {
     pub watched: RefCell<Option<String>>,
     /// When the container was last told to stay, in milliseconds since 1970.
     pub stays_since: Cell<i64>,
+    pub cause: Cause,
 }
 
 /// What is stored.
@@ -107,11 +109,31 @@ impl DurableObject for SandboxActor {
             alarm: Cell::default(),
             watched: RefCell::default(),
             stays_since: Cell::default(),
+            cause: Cause::default(),
         };
         Self { inner: Rc::new(inner) }
     }
 
-    async fn fetch(&self, mut request: Request) -> worker::Result<Response> {
+    async fn fetch(&self, request: Request) -> worker::Result<Response> {
+        let before = self.inner.cause.asked(&request);
+        let response = self.answer(request).await?;
+        let headers = response.headers();
+        if !headers.has(GENERATION_HEADER)?
+            && let Ok(Some(stored)) = self.inner.load()
+        {
+            headers.set(GENERATION_HEADER, &stored.record.generation.to_string())?;
+        }
+        self.inner.cause.tell(response, before)
+    }
+
+    async fn alarm(&self) -> worker::Result<Response> {
+        clock::run(&self.inner).await;
+        Response::empty()
+    }
+}
+
+impl SandboxActor {
+    async fn answer(&self, mut request: Request) -> worker::Result<Response> {
         let url = request.url()?;
         match url.path() {
             "/create" => {
@@ -155,11 +177,6 @@ impl DurableObject for SandboxActor {
                 None => Response::error("no such route", 404),
             },
         }
-    }
-
-    async fn alarm(&self) -> worker::Result<Response> {
-        clock::run(&self.inner).await;
-        Response::empty()
     }
 }
 
@@ -244,6 +261,11 @@ impl Inner {
 
     /// Tells the tenant's list of a change. A report that is lost leaves the list behind, not the sandbox.
     pub async fn report(&self, stored: &Stored) {
+        self.report_start(stored, None).await;
+    }
+
+    /// The same with a start that ended.
+    pub async fn report_start(&self, stored: &Stored, start: Option<StartTold>) {
         let record = &stored.record;
         let report = StateReport {
             sandbox_id: record.sandbox_id.clone(),
@@ -251,6 +273,7 @@ impl Inner {
             generation: record.generation,
             started_at: record.started_at,
             facts: Some(ListedFacts::of(record)),
+            start,
         };
         if let Err(error) = self.tell_tenant(&stored.tenant, "/sandboxes/report", &report).await {
             self.complain("the tenant's list did not take a change of state", &error);

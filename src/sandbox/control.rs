@@ -10,12 +10,14 @@ use wasm_bindgen::JsValue;
 use worker::{Request, Response};
 
 use super::actor::Inner;
+use super::cause::trace_of;
 use super::life::{METRICS_DEADLINE, after_stops, ensure_running, lost};
 use super::sleep::{Use, note_use, renew_environment};
 use super::state::State;
 use super::transport::{Control, SendError, is_gone};
 use crate::error::{Error, ErrorCode, Result};
 use crate::workers::backend::response_headers;
+use crate::workers::platform::random;
 
 /// The boot that a request means.
 pub const EXPECTED_BOOT_HEADER: &str = "x-expected-boot-id";
@@ -68,7 +70,9 @@ pub async fn control(inner: &Rc<Inner>, request: &Request, path: &str) -> Result
             continue;
         }
         let body = json.as_ref().map(JsValue::from).or_else(|| stream.clone().map(JsValue::from));
-        let headers = PASSED_ON.into_iter().filter_map(|name| header(name).map(|value| (name, value))).collect();
+        let passed_on_headers = PASSED_ON.into_iter().filter_map(|name| header(name).map(|value| (name, value)));
+        let span = trace_of(request).map(|trace| trace.child(random()).headers()).unwrap_or_default();
+        let headers = passed_on_headers.chain(span).collect();
         let sent =
             transport.control(Control { method: &method, path, headers, body, boot_id: &boot_id, deadline }).await;
         match sent {

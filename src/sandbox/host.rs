@@ -14,6 +14,7 @@ use worker::Env;
 
 use super::transport::{BOOT_DEADLINE, Boot, Control, SendError, refusal};
 use crate::error::{Error, ErrorCode, Result};
+use crate::trace::TRACEPARENT;
 use crate::workers::backend::configured;
 use crate::workers::fetch::{self, Destination, Outgoing};
 
@@ -34,6 +35,8 @@ pub struct Host {
     url: String,
     token: String,
     name: String,
+    /// Headers that name the trace, for requests that bring none.
+    trace: Vec<(&'static str, String)>,
 }
 
 impl Host {
@@ -44,7 +47,17 @@ impl Host {
         };
         let url = configured(env, URL_VARIABLE).ok_or_else(|| missing(URL_VARIABLE))?;
         let token = configured(env, TOKEN_VARIABLE).ok_or_else(|| missing(TOKEN_VARIABLE))?;
-        Ok(Self { url: url.trim_end_matches('/').to_owned(), token, name: format!("{tenant}.{sandbox_id}") })
+        Ok(Self {
+            url: url.trim_end_matches('/').to_owned(),
+            token,
+            name: format!("{tenant}.{sandbox_id}"),
+            trace: Vec::new(),
+        })
+    }
+
+    /// The same on behalf of a trace.
+    pub fn traced(self, trace: Vec<(&'static str, String)>) -> Self {
+        Self { trace, ..self }
     }
 
     /// Starts the sandbox or finds it running.
@@ -90,6 +103,9 @@ impl Host {
         body: Option<JsValue>,
         deadline: Duration,
     ) -> Result<web_sys::Response, SendError> {
+        if !headers.iter().any(|(name, _)| *name == TRACEPARENT) {
+            headers.extend(self.trace.iter().cloned());
+        }
         headers.push(("authorization", format!("Bearer {}", self.token)));
         if body.as_ref().is_some_and(JsValue::is_string) {
             headers.push(("content-type", "application/json".to_owned()));

@@ -20,7 +20,7 @@ use super::state::{Event, State};
 use super::transport::{Control, SendError, is_gone};
 use crate::error::{Error, ErrorCode, Result};
 use crate::platform::Platform;
-use crate::tenant::admission::Origin;
+use crate::tenant::admission::{Origin, StartTold};
 use crate::workers::fetch;
 
 /// Until a sandbox that does not run is started, the books of its tenant included.
@@ -182,6 +182,7 @@ pub fn refuse_while_destroyed(inner: &Inner) -> Result<()> {
 }
 
 async fn start(inner: &Rc<Inner>) -> Result<Record> {
+    let began_at = inner.platform.now_millis();
     let before = inner.existing()?.record.state;
     let stored = inner.transition(Event::Start, |_| ())?;
     arm(inner).await;
@@ -198,10 +199,10 @@ async fn start(inner: &Rc<Inner>) -> Result<Record> {
         }
         Err(error) => Err(error),
     };
+    let now = inner.platform.now_millis();
+    let reason = StartReason::of(before, stored.record.generation);
     let (stored, result) = match started {
         Ok(started) => {
-            let now = inner.platform.now_millis();
-            let reason = StartReason::of(before, stored.record.generation);
             let stored = inner.transition(Event::Started, |record| {
                 record.started(started.boot_id, now, reason, before == State::Starting);
                 record.last_used_at = Some(now);
@@ -220,7 +221,9 @@ async fn start(inner: &Rc<Inner>) -> Result<Record> {
         }
     };
     arm(inner).await;
-    inner.report(&stored).await;
+    let error = result.as_ref().err().map(|error| error.code);
+    inner.cause.start_ended(now - began_at);
+    inner.report_start(&stored, Some(StartTold { reason, duration_ms: now - began_at, error })).await;
     result
 }
 

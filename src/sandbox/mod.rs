@@ -13,6 +13,8 @@ pub mod timers;
 #[cfg(target_arch = "wasm32")]
 pub mod actor;
 #[cfg(target_arch = "wasm32")]
+pub mod cause;
+#[cfg(target_arch = "wasm32")]
 pub mod clock;
 #[cfg(target_arch = "wasm32")]
 pub mod container;

@@ -151,6 +151,15 @@ pub enum StartReason {
 }
 
 impl StartReason {
+    /// The word for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Created => "created",
+            Self::Woken => "woken",
+            Self::Restarted => "restarted",
+        }
+    }
+
     /// The reason of a start from that state.
     pub fn of(state: State, generation: u32) -> Self {
         match state {

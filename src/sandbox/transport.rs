@@ -62,7 +62,8 @@ impl Transport {
     /// The machine that the configuration names.
     pub fn of(inner: &Rc<Inner>, stored: &Stored) -> Result<Self> {
         if configured(&inner.env, host::URL_VARIABLE).is_some() {
-            return Host::of(&inner.env, &stored.tenant, stored.record.sandbox_id.as_str()).map(Self::Host);
+            return Host::of(&inner.env, &stored.tenant, stored.record.sandbox_id.as_str())
+                .map(|host| Self::Host(host.traced(inner.cause.headers())));
         }
         Container::of(inner, stored.token.clone()).map(Self::Container).ok_or_else(|| {
             let message = format!(

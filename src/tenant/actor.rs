@@ -6,6 +6,7 @@
 //! - `/admit`: [`Admitted`], or the refusal.
 //! - `/settle`: `null`; a second settlement of a call changes nothing.
 //! - `/sandboxes/list`: [`Listing`].
+//! - `/metrics`: [`super::metrics::Report`].
 //! - `/sandboxes/ensure`, `/sandboxes/report`, `/sandboxes/remove`: `null`; said by the sandboxes' own objects.
 //!
 //! Every request is decided without awaiting between its first read and its last write, which makes it atomic. The alarm
@@ -26,7 +27,8 @@ use super::admission::{
     StateReport, decide,
 };
 use super::listing::Parameter;
-use super::sweep;
+use super::metrics::{self, Metric, Sample};
+use super::{measure, sweep};
 use crate::error::{Error, Result};
 use crate::identifier::SandboxId;
 use crate::workers::internal::answer;
@@ -35,7 +37,7 @@ use crate::workers::internal::answer;
 const AUDIT_DAYS: i64 = 30;
 const DAY_MILLIS: i64 = 24 * 60 * 60 * 1000;
 
-/// How often unsettled calls and sandboxes are looked at.
+/// Longest time between two looks at sandboxes. Unsettled calls are looked at when the first of them is overdue.
 pub(super) const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Sandboxes named to a caller that asked for one that is not there.
@@ -48,8 +50,8 @@ const MOST_LISTED: u32 = 500;
 pub struct TenantActor {
     state: ObjectState,
     pub(super) env: Env,
-    /// Whether an alarm is known to be set: asking costs a read.
-    alarm_is_set: Cell<bool>,
+    /// When the alarm is known to be due: asking costs reads.
+    alarm_at: Cell<Option<i64>>,
 }
 
 #[derive(Deserialize)]
@@ -63,11 +65,17 @@ struct OpenCallRow {
     asked_at: f64,
 }
 
+#[derive(Deserialize)]
+struct TimeRow {
+    time: Option<f64>,
+}
+
 const SCHEMA: &[&str] = &[
     "CREATE TABLE IF NOT EXISTS audit (seq INTEGER PRIMARY KEY AUTOINCREMENT, at INTEGER NOT NULL, call_id TEXT NOT NULL, \
      kind TEXT NOT NULL, record TEXT NOT NULL)",
     "CREATE INDEX IF NOT EXISTS audit_at ON audit (at)",
-    "CREATE TABLE IF NOT EXISTS open_calls (call_id TEXT PRIMARY KEY, asked_at INTEGER NOT NULL, deadline_at INTEGER NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS open_calls (call_id TEXT PRIMARY KEY, asked_at INTEGER NOT NULL, deadline_at INTEGER NOT NULL, \
+     tool TEXT NOT NULL DEFAULT '')",
     "CREATE TABLE IF NOT EXISTS sandboxes (sandbox_id TEXT PRIMARY KEY, listed TEXT NOT NULL)",
     "CREATE INDEX IF NOT EXISTS sandboxes_state ON sandboxes (json_extract(listed, '$.state'), sandbox_id)",
     "CREATE INDEX IF NOT EXISTS sandboxes_owner ON sandboxes (json_extract(listed, '$.owner'), sandbox_id)",
@@ -85,7 +93,11 @@ impl DurableObject for TenantActor {
                 worker::console_error!("the tables of a tenant could not be made: {error}");
             }
         }
-        Self { state, env, alarm_is_set: Cell::new(false) }
+        let tenant = Self { state, env, alarm_at: Cell::new(None) };
+        if let Err(error) = tenant.complete_tables() {
+            worker::console_error!("the tables of a tenant could not be completed: {:?}", error.cause);
+        }
+        tenant
     }
 
     async fn fetch(&self, mut request: Request) -> worker::Result<Response> {
@@ -94,6 +106,7 @@ impl DurableObject for TenantActor {
         let response = match path.as_str() {
             "/admit" => answer(read(&body).and_then(|request| self.admit(&request))),
             "/settle" => answer(read(&body).and_then(|settlement| self.settle(&settlement))),
+            "/metrics" => answer(read(&body).and_then(|request| measure::report(self, &request))),
             "/sandboxes/list" => answer(read(&body).and_then(|request| self.list(&request))),
             "/sandboxes/report" => answer(read(&body).and_then(|report| self.report(report))),
             "/sandboxes/ensure" => answer(read(&body).and_then(|listed| self.ensure(&listed))),
@@ -105,7 +118,7 @@ impl DurableObject for TenantActor {
     }
 
     async fn alarm(&self) -> worker::Result<Response> {
-        self.alarm_is_set.set(false);
+        self.alarm_at.set(None);
         if let Err(error) = self.sweep() {
             worker::console_error!("the sweep of a tenant failed: {:?}", error.cause);
         }
@@ -124,6 +137,17 @@ pub(super) fn now() -> i64 {
 }
 
 impl TenantActor {
+    /// What was added to the tables since they were first made.
+    fn complete_tables(&self) -> Result<()> {
+        self.write(&metrics::schema(), Vec::new())?;
+        let columns: Vec<TextRow> =
+            self.rows("SELECT name AS text FROM pragma_table_info('open_calls')", Vec::new())?;
+        if columns.iter().all(|column| column.text != "tool") {
+            self.write("ALTER TABLE open_calls ADD COLUMN tool TEXT NOT NULL DEFAULT ''", Vec::new())?;
+        }
+        Ok(())
+    }
+
     pub(super) fn sql(&self) -> SqlStorage {
         self.state.storage().sql()
     }
@@ -169,11 +193,13 @@ impl TenantActor {
                     let values = vec![request.tenant.as_str().into()];
                     self.write("INSERT OR IGNORE INTO facts (fact, value) VALUES ('name', ?)", values)?;
                     self.store_listed(&list)?;
+                    measure::add(self, &Sample::new(Metric::Created, &request.tool, None, None, request.at));
                 }
-                let values = vec![request.call_id.as_str().into(), request.at.into(), request.deadline_at.into()];
+                let times = [request.at.into(), request.deadline_at.into()];
+                let values = [request.call_id.as_str().into(), request.tool.as_str().into()].into_iter().chain(times);
                 self.write(
-                    "INSERT OR REPLACE INTO open_calls (call_id, asked_at, deadline_at) VALUES (?, ?, ?)",
-                    values,
+                    "INSERT OR REPLACE INTO open_calls (call_id, tool, asked_at, deadline_at) VALUES (?, ?, ?, ?)",
+                    values.collect(),
                 )?;
                 Ok(Admitted { listed })
             }
@@ -186,6 +212,7 @@ impl TenantActor {
                     at: request.at,
                 };
                 self.append(request.at, &request.call_id, "outcome", &refused)?;
+                measure::add(self, &Sample::call(&request.tool, Some(error.code), 0, request.at));
                 Err(error)
             }
         }
@@ -194,11 +221,16 @@ impl TenantActor {
     fn settle(&self, settlement: &Settlement) -> Result<()> {
         let call_id = settlement.call_id.as_str();
         let open: Vec<TextRow> =
-            self.rows("SELECT call_id AS text FROM open_calls WHERE call_id = ?", vec![call_id.into()])?;
-        if open.is_empty() {
+            self.rows("SELECT tool AS text FROM open_calls WHERE call_id = ?", vec![call_id.into()])?;
+        let Some(TextRow { text: tool }) = open.first() else {
             return Ok(());
-        }
+        };
         self.append(settlement.at, call_id, "outcome", settlement)?;
+        let error = match settlement.outcome {
+            Outcome::Succeeded => None,
+            Outcome::Failed(code) | Outcome::Refused(code) => Some(code),
+        };
+        measure::add(self, &Sample::call(tool, error, settlement.duration_ms, settlement.at));
         self.write("DELETE FROM open_calls WHERE call_id = ?", vec![call_id.into()])
     }
 
@@ -216,6 +248,10 @@ impl TenantActor {
     }
 
     fn report(&self, report: StateReport) -> Result<()> {
+        if let Some(start) = &report.start {
+            let sample = Sample::new(Metric::Start, start.reason.name(), start.error, Some(start.duration_ms), now());
+            measure::add(self, &sample);
+        }
         // A sandbox that is not listed was removed meanwhile, and stays so.
         let Some(listed) = self.listed(&report.sandbox_id)? else {
             return Ok(());
@@ -232,6 +268,9 @@ impl TenantActor {
     }
 
     pub(super) fn remove(&self, id: &SandboxId) -> Result<()> {
+        if self.listed(id)?.is_some() {
+            measure::add(self, &Sample::new(Metric::Destroyed, "", None, None, now()));
+        }
         self.write("DELETE FROM sandbox_checks WHERE sandbox_id = ?", vec![id.as_str().into()])?;
         self.write("DELETE FROM sandboxes WHERE sandbox_id = ?", vec![id.as_str().into()])
     }
@@ -245,34 +284,56 @@ impl TenantActor {
             #[allow(clippy::cast_possible_truncation)]
             self.settle(&Settlement::never_settled(call.call_id, call.asked_at as i64, now))?;
         }
+        measure::forget(self)?;
         self.write("DELETE FROM audit WHERE at < ?", vec![(now - AUDIT_DAYS * DAY_MILLIS).into()])
     }
 
-    /// Sets the alarm where there is something to sweep: soon while calls are open, daily while the audit holds records.
+    /// When there is next something to sweep: once the first open call is overdue, soon while sandboxes are listed, daily while
+    /// the audit holds records.
+    fn next_sweep(&self) -> Result<Option<i64>> {
+        let now = now();
+        let some = |table: &str| {
+            let rows = self.rows::<TextRow>(&format!("SELECT 'x' AS text FROM {table} LIMIT 1"), Vec::new());
+            rows.map(|rows| !rows.is_empty())
+        };
+        let first: Vec<TimeRow> = self.rows("SELECT MIN(deadline_at) AS time FROM open_calls", Vec::new())?;
+        // Times are whole milliseconds far below 2^53. A call is overdue the millisecond after its deadline.
+        #[allow(clippy::cast_possible_truncation)]
+        let overdue = first.first().and_then(|row| row.time).map(|time| (time as i64 + 1).max(now));
+        let listed = some("sandboxes")?.then(|| now + millis(sweep::interval(self)));
+        let daily = some("audit")?.then_some(now + DAY_MILLIS);
+        Ok([overdue, listed, daily].into_iter().flatten().min())
+    }
+
+    /// Sets the alarm, unless one is known to be due early enough for whatever a call can have left open.
     async fn ensure_alarm(&self) {
-        if self.alarm_is_set.get() {
+        let known = self.alarm_at.get();
+        if known.is_some_and(|at| at <= now() + millis(sweep::interval(self))) {
             return;
         }
-        let count = |table: &str| {
-            self.rows::<TextRow>(&format!("SELECT 'x' AS text FROM {table} LIMIT 1"), Vec::new()).map(|rows| rows.len())
+        let due = match self.next_sweep() {
+            Ok(Some(due)) => due,
+            Ok(None) => return,
+            Err(error) => return worker::console_error!("the next sweep is not known: {:?}", error.cause),
         };
-        let delay = match (count("open_calls"), count("sandboxes"), count("audit")) {
-            (Ok(0), Ok(0), Ok(0)) => return,
-            (Ok(0), Ok(0), _) => Duration::from_secs(24 * 60 * 60),
-            _ => sweep::interval(self),
-        };
+        if known.is_some_and(|at| at <= due) {
+            return;
+        }
         let storage = self.state.storage();
         let set = async {
-            let due = now() + i64::try_from(delay.as_millis()).unwrap_or(i64::MAX);
-            if storage.get_alarm().await?.is_none_or(|set| set > due) {
-                storage.set_alarm(delay).await?;
+            let set = storage.get_alarm().await?.filter(|set| *set <= due);
+            if set.is_none() {
+                storage.set_alarm(Duration::from_millis(u64::try_from(due - now()).unwrap_or(0))).await?;
             }
-            Ok::<(), worker::Error>(())
+            Ok::<i64, worker::Error>(set.unwrap_or(due))
         };
         match set.await {
-            // A daily alarm is moved forward by the next call that stays open.
-            Ok(()) => self.alarm_is_set.set(delay <= SWEEP_INTERVAL),
+            Ok(at) => self.alarm_at.set(Some(at)),
             Err(error) => worker::console_error!("the alarm of a tenant could not be set: {error}"),
         }
     }
+}
+
+fn millis(duration: Duration) -> i64 {
+    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }

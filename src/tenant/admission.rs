@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::error::{Error, ErrorCode};
 use crate::identifier::SandboxId;
 
-pub use super::listing::{Filters, ListRequest, Listed, ListedFacts, Listing, StateReport};
+pub use super::listing::{Filters, ListRequest, Listed, ListedFacts, Listing, StartTold, StateReport};
 
 /// What a call wants of the tenant's list of sandboxes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::admission::{Origin, SandboxClaim};
+use crate::error::ErrorCode;
 use crate::identifier::SandboxId;
-use crate::sandbox::record::Record;
+use crate::sandbox::record::{Record, StartReason};
 use crate::sandbox::state::{State, Status};
 
 /// One sandbox in the tenant's list.
@@ -102,6 +103,19 @@ pub struct StateReport {
     pub started_at: Option<i64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub facts: Option<ListedFacts>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start: Option<StartTold>,
+}
+
+/// A start that ended, for the tenant's metrics.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StartTold {
+    pub reason: StartReason,
+    pub duration_ms: i64,
+    /// Why it failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<ErrorCode>,
 }
 
 /// All given filters must match.

@@ -11,6 +11,7 @@ pub mod destroy_sandbox;
 pub mod download_archive;
 pub mod edit_file;
 pub mod exec;
+pub mod get_metrics;
 pub mod get_process;
 pub mod get_process_logs;
 pub mod get_sandbox;
@@ -65,6 +66,7 @@ pub fn registry() -> Registry {
         Entry::of::<write_process_input::WriteProcessInput>(),
         Entry::of::<get_process_logs::GetProcessLogs>(),
         Entry::of::<wait_for_process::WaitForProcess>(),
+        Entry::of::<get_metrics::GetMetrics>(),
     ])
 }
 

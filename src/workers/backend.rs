@@ -1,27 +1,32 @@
 //! The ports of pure code, on Durable Objects.
 
+use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
-use worker::{Context, Env};
+use worker::{AnalyticsEngineDataPointBuilder, Context, Env};
 
 use super::body::{JsBody, request_to_js};
 use super::fetch::{self, Destination, FetchError, Outgoing};
-use super::internal::{self, ORIGIN, SANDBOX_BINDING, TENANT_BINDING, ask, error_of, namespace};
-use super::platform::{Lifetime, WorkersPlatform};
+use super::internal::{self, ORIGIN, SANDBOX_BINDING, TENANT_BINDING, ask_with, error_of, namespace};
+use super::platform::{Lifetime, WorkersPlatform, random};
 use crate::call::Backend;
 use crate::error::{Error, ErrorCode, Result};
 use crate::identifier::SandboxId;
+use crate::log_line::{DataPoint, Observed};
 use crate::platform::Platform;
 use crate::sandbox::actor::object_name;
+use crate::sandbox::cause::START_MILLIS_HEADER;
 use crate::sandbox::control::{DEADLINE_HEADER, EXPECTED_BOOT_HEADER, GENERATION_HEADER};
 use crate::sandbox::life::START_DEADLINE;
 use crate::sandbox::record::{Create, Described, Destroyed, Record, Stopped, Woken};
 use crate::sandbox::settings::Update;
 use crate::services::{ControlRequest, ControlResponse, Sandboxes, Tenant};
 use crate::tenant::admission::{AdmissionRequest, Admitted, ListRequest, Listing, Settlement};
+use crate::tenant::metrics::{MetricsRequest, Report};
+use crate::trace::Trace;
 
 /// Until the tenant's object answers.
 const TENANT_DEADLINE: Duration = Duration::from_secs(10);
@@ -44,15 +49,20 @@ const STOP_DEADLINE: Duration = Duration::from_secs(60);
 /// Until a sandbox's object has stored a change.
 const UPDATE_DEADLINE: Duration = Duration::from_secs(10);
 
+/// Dataset of the Workers Analytics Engine; without it nothing is written.
+const ANALYTICS_BINDING: &str = "ANALYTICS";
+
 /// Everything behind a request.
 pub struct WorkersBackend {
     env: Env,
     platform: Rc<WorkersPlatform>,
+    trace: Trace,
+    observed: Rc<Cell<Observed>>,
 }
 
 impl WorkersBackend {
-    pub fn new(env: Env, context: Rc<Context>) -> Self {
-        Self { env, platform: Rc::new(WorkersPlatform(Lifetime::Request(context))) }
+    pub fn new(env: Env, context: Rc<Context>, trace: Trace) -> Self {
+        Self { env, platform: Rc::new(WorkersPlatform(Lifetime::Request(context))), trace, observed: Rc::default() }
     }
 }
 
@@ -78,24 +88,47 @@ impl Backend for WorkersBackend {
     }
 
     fn tenant(&self, name: &str) -> Rc<dyn Tenant> {
-        Rc::new(TenantObject { env: self.env.clone(), name: name.to_owned() })
+        Rc::new(TenantObject { env: self.env.clone(), name: name.to_owned(), trace: self.trace.clone() })
     }
 
     fn sandboxes(&self, tenant: &str) -> Rc<dyn Sandboxes> {
-        Rc::new(SandboxObjects { env: self.env.clone(), tenant: tenant.to_owned() })
+        Rc::new(SandboxObjects {
+            env: self.env.clone(),
+            tenant: tenant.to_owned(),
+            trace: self.trace.clone(),
+            observed: self.observed.clone(),
+        })
+    }
+
+    fn observed(&self) -> Observed {
+        self.observed.get()
+    }
+
+    fn measure(&self, point: &DataPoint) {
+        let Ok(dataset) = self.env.analytics_engine(ANALYTICS_BINDING) else { return };
+        let event = AnalyticsEngineDataPointBuilder::new()
+            .indexes([point.index.as_str()])
+            .blobs(point.blobs.iter().map(String::as_str))
+            .doubles(point.doubles.iter().copied());
+        if let Err(error) = event.write_to(&dataset) {
+            worker::console_error!("a data point was not taken: {error}");
+        }
     }
 }
 
 struct TenantObject {
     env: Env,
     name: String,
+    trace: Trace,
 }
 
 impl TenantObject {
     async fn ask<Q: serde::Serialize, A: serde::de::DeserializeOwned>(&self, path: &str, question: &Q) -> Result<A> {
         // Nothing acts before admission, so a lost answer is safe to ask for again.
         let lost = |error: FetchError| Error { retryable: true, retry_after: Some(1), ..Error::internal(error) };
-        ask(&namespace(&self.env, TENANT_BINDING)?, &self.name, path, question, TENANT_DEADLINE, lost).await
+        let headers = self.trace.child(random()).headers();
+        let objects = namespace(&self.env, TENANT_BINDING)?;
+        ask_with(&objects, &self.name, path, question, TENANT_DEADLINE, lost, headers, |_| ()).await
     }
 }
 
@@ -111,11 +144,17 @@ impl Tenant for TenantObject {
     fn list_sandboxes(&self, request: ListRequest) -> LocalBoxFuture<'_, Result<Listing>> {
         async move { self.ask("/sandboxes/list", &request).await }.boxed_local()
     }
+
+    fn metrics(&self, request: MetricsRequest) -> LocalBoxFuture<'_, Result<Report>> {
+        async move { self.ask("/metrics", &request).await }.boxed_local()
+    }
 }
 
 struct SandboxObjects {
     env: Env,
     tenant: String,
+    trace: Trace,
+    observed: Rc<Cell<Observed>>,
 }
 
 /// No answer from the sandbox's object: what was asked may have been done.
@@ -133,13 +172,26 @@ impl SandboxObjects {
         deadline: Duration,
     ) -> Result<A> {
         let name = object_name(&self.tenant, id.as_str());
-        ask(&namespace(&self.env, SANDBOX_BINDING)?, &name, path, question, deadline, unknown).await
+        let headers = self.trace.child(random()).headers();
+        let objects = namespace(&self.env, SANDBOX_BINDING)?;
+        ask_with(&objects, &name, path, question, deadline, unknown, headers, |head| self.observe(head)).await
+    }
+
+    /// Notes what the head of an object's answer says of the sandbox.
+    fn observe(&self, head: &web_sys::Response) {
+        let number = |name: &str| head.headers().get(name).ok().flatten().and_then(|text| text.parse::<i64>().ok());
+        let before = self.observed.get();
+        self.observed.set(Observed {
+            generation: number(GENERATION_HEADER).and_then(|number| u32::try_from(number).ok()).or(before.generation),
+            start_ms: number(START_MILLIS_HEADER).or(before.start_ms),
+        });
     }
 
     async fn forward(&self, id: &SandboxId, request: ControlRequest) -> Result<ControlResponse> {
         let namespace = namespace(&self.env, SANDBOX_BINDING)?;
         let name = object_name(&self.tenant, id.as_str());
         let mut headers = request.headers;
+        headers.extend(self.trace.child(random()).headers());
         headers.push((DEADLINE_HEADER, request.deadline.as_millis().to_string()));
         if let Some(boot_id) = request.boot_id {
             headers.push((EXPECTED_BOOT_HEADER, boot_id));
@@ -155,6 +207,7 @@ impl SandboxObjects {
             deadline: START_DEADLINE + request.deadline + OBJECT_ALLOWANCE,
         };
         let response = fetch::send(Destination::Object(&namespace, &name), outgoing).await.map_err(unknown)?;
+        self.observe(&response);
         if let Some(error) = error_of(&response) {
             return Err(error);
         }

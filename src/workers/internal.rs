@@ -34,7 +34,7 @@ pub fn namespace(env: &Env, binding: &str) -> Result<ObjectNamespace> {
     })
 }
 
-/// Asks the object of that name. `lost` says what it means when no answer comes.
+/// Asks the object of that name on behalf of nobody. `lost` says what it means when no answer comes.
 pub async fn ask<Q: Serialize, A: DeserializeOwned>(
     namespace: &ObjectNamespace,
     name: &str,
@@ -43,15 +43,27 @@ pub async fn ask<Q: Serialize, A: DeserializeOwned>(
     deadline: Duration,
     lost: fn(FetchError) -> Error,
 ) -> Result<A> {
+    ask_with(namespace, name, path, question, deadline, lost, Vec::new(), |_| ()).await
+}
+
+/// The same with more headers; `see` gets the head of the answer.
+#[allow(clippy::too_many_arguments, reason = "the one place that all questions to objects go through")]
+pub async fn ask_with<Q: Serialize, A: DeserializeOwned>(
+    namespace: &ObjectNamespace,
+    name: &str,
+    path: &str,
+    question: &Q,
+    deadline: Duration,
+    lost: fn(FetchError) -> Error,
+    mut headers: Vec<(&'static str, String)>,
+    see: impl FnOnce(&web_sys::Response),
+) -> Result<A> {
+    headers.push(("content-type", "application/json".to_owned()));
     let body = serde_json::to_string(question).map_err(Error::internal)?;
-    let outgoing = Outgoing {
-        method: "POST",
-        url: format!("{ORIGIN}{path}"),
-        headers: vec![("content-type", "application/json".to_owned())],
-        body: Some(body.into()),
-        deadline,
-    };
+    let outgoing =
+        Outgoing { method: "POST", url: format!("{ORIGIN}{path}"), headers, body: Some(body.into()), deadline };
     let response = fetch::send(Destination::Object(namespace, name), outgoing).await.map_err(lost)?;
+    see(&response);
     if let Some(error) = error_of(&response) {
         return Err(error);
     }

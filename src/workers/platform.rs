@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
-use worker::{Context, Date, Delay, State, console_error, console_log};
+use worker::{Context, Date, Delay, State, console_error, console_log, console_warn};
 
 use crate::platform::Platform;
 
@@ -39,16 +39,16 @@ impl Platform for WorkersPlatform {
     }
 
     fn log(&self, line: &serde_json::Value) {
-        if line.get("level").and_then(serde_json::Value::as_str) == Some("error") {
-            console_error!("{line}");
-        } else {
-            console_log!("{line}");
+        match line.get("level").and_then(serde_json::Value::as_str) {
+            Some("error") => console_error!("{line}"),
+            Some("warn") => console_warn!("{line}"),
+            _ => console_log!("{line}"),
         }
     }
 }
 
 /// 122 random bits of the runtime's own generator, spread over 16 bytes by its UUID and the digest of another.
-fn random() -> [u8; 16] {
+pub fn random() -> [u8; 16] {
     use sha2::{Digest, Sha256};
     let digest = Sha256::digest(format!("{}{}", uuid(), uuid()));
     let mut bytes = [0; 16];

@@ -9,7 +9,7 @@
 // For sandboxes in containers also TEST_CONTAINER_IMAGE and TEST_SIDECAR_IMAGE, which must be there, TEST_DOCKER_SOCKET, and
 // TEST_NAME, a name of the Worker by which its containers are found.
 
-import { readdirSync } from "node:fs";
+import { readFileSync, readdirSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { Log, LogLevel, Miniflare, convertV4MiniflareOptions } from "miniflare";
@@ -44,7 +44,9 @@ for (const name of ["WORKER_API_KEY_SECRET", "SANDBOX_HOST_URL", "SANDBOX_HOST_T
 
 const buildFolder = dirname(main);
 const wasm = readdirSync(buildFolder).filter((name) => name.endsWith(".wasm"));
+const doubles = readFileSync(join(root, "tests/support/doubles.mjs"), "utf8");
 const modules = [
+  { type: "ESModule", path: join(buildFolder, "doubles.mjs"), contents: doubles },
   { type: "ESModule", path: main },
   ...wasm.map((name) => ({ type: "CompiledWasm", path: join(buildFolder, name) })),
 ];

@@ -27,6 +27,7 @@ mod file_tools;
 mod files;
 mod large_files;
 mod lifecycle;
+mod observability;
 mod output;
 mod processes;
 mod seam;

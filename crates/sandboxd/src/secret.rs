@@ -16,7 +16,7 @@ use std::process::Command;
 const SECRET_LIMIT_BYTES: u64 = 8 << 20;
 
 /// Variables that are no secrets and live through the second start.
-const KEPT_VARIABLES: [&str; 2] = ["PATH", "SANDBOX_ID"];
+const KEPT_VARIABLES: [&str; 3] = ["PATH", "SANDBOX_ID", "SANDBOXD_LOG"];
 
 /// Takes ownership of a descriptor that the parent process left open under this number, and closes it to children.
 pub(crate) fn inherited(number: RawFd) -> io::Result<OwnedFd> {

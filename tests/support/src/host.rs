@@ -1,7 +1,7 @@
 //! A real `sandboxd host` on a port of its own.
 
 use std::{
-    io::{BufRead, BufReader},
+    io::{BufRead, BufReader, Write},
     path::{Path, PathBuf},
     process::Command,
     sync::mpsc,
@@ -48,6 +48,11 @@ impl Host {
         self.child.pid()
     }
 
+    /// Everything it has logged so far.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.with_extension("log")).unwrap_or_default()
+    }
+
     /// SIGKILL, to it and to nothing else: its sandboxes must end by themselves.
     pub fn kill(&mut self) {
         self.child.kill_leader();
@@ -72,6 +77,7 @@ fn launch(folder: &Path, token: &str, port: u16) -> (GuardedChild, u16) {
         .arg("--data-dir")
         .arg(folder)
         .env("SANDBOX_HOST_TOKEN", token)
+        .env("SANDBOXD_LOG", "debug")
         .stderr(std::fs::OpenOptions::new().create(true).append(true).open(&log).expect("the log file opens"));
     let mut child = GuardedChild::spawn(&mut command);
     let url = announced(&mut child, "listening on http://", &log);
@@ -83,10 +89,13 @@ fn launch(folder: &Path, token: &str, port: u16) -> (GuardedChild, u16) {
 pub(crate) fn announced(child: &mut GuardedChild, prefix: &'static str, log: &Path) -> String {
     let stdout = child.take_stdout().expect("standard output is piped and read once");
     let (sender, receiver) = mpsc::channel();
+    let mut rest_of_it = std::fs::OpenOptions::new().create(true).append(true).open(log).expect("the log file opens");
     std::thread::spawn(move || {
         for line in BufReader::new(stdout).lines().map_while(Result::ok) {
             if let Some(rest) = line.strip_prefix(prefix) {
                 let _ = sender.send(rest.trim().to_owned());
+            } else {
+                let _ = writeln!(rest_of_it, "{line}");
             }
         }
     });

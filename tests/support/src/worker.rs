@@ -62,6 +62,11 @@ impl Worker {
         &self.settings.storage
     }
 
+    /// Everything it has logged so far, and what its launcher said.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.settings.storage.with_extension("log")).unwrap_or_default()
+    }
+
     /// Process id of workerd.
     pub fn workerd_pid(&self) -> i32 {
         let children = process::descendants(self.child.pid());

@@ -12,7 +12,7 @@ use hyper::{Method, StatusCode, Uri};
 use sandbox_api::{ControlError, ControlErrorCode, HostHealth, HostSandbox, HostStart, HostStopped, ResourcesReleased};
 
 use super::sandboxes::{Sandboxes, not_running};
-use crate::http::{Problem, Token, discard, json, read_json};
+use crate::http::{Problem, Token, discard, json, log, read_json};
 use crate::serve::check_environment;
 
 pub(super) fn router(sandboxes: Arc<Sandboxes>, token: Token) -> Router {
@@ -28,6 +28,7 @@ pub(super) fn router(sandboxes: Arc<Sandboxes>, token: Token) -> Router {
             (StatusCode::METHOD_NOT_ALLOWED, problem).into_response()
         })
         .layer(middleware::from_fn_with_state(token, guard))
+        .layer(middleware::from_fn(log))
         .layer(middleware::from_fn(discard))
 }
 

@@ -3,12 +3,14 @@
 mod body;
 mod guard;
 mod leftover;
+mod log;
 mod problem;
 mod server;
 
 pub(crate) use body::{read_json, read_json_or_default};
 pub(crate) use guard::Token;
 pub(crate) use leftover::discard;
+pub(crate) use log::log;
 pub(crate) use problem::{Problem, json};
 pub(crate) use server::Listener;
 

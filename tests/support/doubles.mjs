@@ -1,0 +1,58 @@
+// What stands around the built Worker in the integration tests: nobody keeps data points here, so they are printed; and a request may
+// ask that the platform reset an object, which cannot be brought about here for real.
+//
+// `x-test-throws: BINDING PATH COUNT [property ...]`: in this request, the first COUNT stubs of that binding throw what a reset object's
+// stubs throw when they are asked for PATH, each of them for ever; the error has the properties named, each `true`. Whether a stub passes
+// the request on before it throws makes no difference to what the Worker can know; here it does not.
+
+import { WorkerEntrypoint } from "cloudflare:workers";
+import Worker from "./index.js";
+
+export * from "./index.js";
+
+// The bindings of the Worker look at the name of a binding's class.
+class AnalyticsEngineDataset {
+  writeDataPoint(point) {
+    console.log(JSON.stringify({ dataPoint: point }));
+  }
+}
+
+class DurableObjectNamespace {
+  constructor(real, fault) {
+    this.real = real;
+    this.fault = fault;
+  }
+
+  getByName(name) {
+    const [stub, fault] = [this.real.getByName(name), this.fault];
+    let broken = false;
+    return {
+      async fetch(request) {
+        if (!broken && fault.left > 0 && new URL(request.url).pathname.startsWith(fault.path)) {
+          fault.left -= 1;
+          broken = true;
+        }
+        if (!broken) return stub.fetch(request);
+        console.log(JSON.stringify({ thrown: fault.path, left: fault.left }));
+        const error = new Error("Durable Object reset because its code was updated.");
+        for (const property of fault.properties) error[property] = true;
+        throw error;
+      },
+    };
+  }
+}
+
+function surrounded(env, asked) {
+  const around = { ...env, ANALYTICS: new AnalyticsEngineDataset() };
+  if (asked !== null) {
+    const [binding, path, count, ...properties] = asked.split(" ");
+    around[binding] = new DurableObjectNamespace(env[binding], { path, left: Number(count), properties });
+  }
+  return around;
+}
+
+export default class extends WorkerEntrypoint {
+  fetch(request) {
+    return new Worker(this.ctx, surrounded(this.env, request.headers.get("x-test-throws"))).fetch(request);
+  }
+}

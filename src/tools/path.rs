@@ -6,7 +6,7 @@
 use sandbox_api::PathEncoding;
 
 use crate::api::routes::percent_decode;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorCode, Result};
 use crate::identifier::SandboxId;
 use crate::raw::RawRequest;
 use crate::tenant::admission::SandboxClaim;
@@ -24,7 +24,7 @@ const LONGEST: usize = 4096;
 /// Refuses what cannot name a file.
 pub fn check(pointer: &str, path: &str, encoding: PathEncoding) -> Result<()> {
     check_directory(pointer, path, encoding)?;
-    if matches!(path, "." | "..") {
+    if bytes(pointer, path, encoding)? == b"." {
         return Err(Error::invalid(pointer, "names a directory"));
     }
     Ok(())
@@ -38,6 +38,11 @@ pub fn check_directory(pointer: &str, path: &str, encoding: PathEncoding) -> Res
     }
     if bytes.len() > LONGEST {
         return Err(Error::invalid(pointer, format!("is longer than {LONGEST} bytes")));
+    }
+    // Alone it is resolved by URL parsers also where it is encoded, and the sandbox would see the path of another route.
+    if bytes == b".." {
+        let message = format!("{}: leads out of the workspace", pointer.trim_start_matches('/'));
+        return Err(Error::new(ErrorCode::Forbidden, message).detail("reason", "path_escapes"));
     }
     Ok(())
 }
@@ -108,9 +113,27 @@ mod tests {
             assert!(check("/from", path, encoding).unwrap_err().message.starts_with("from:"), "{path}");
         }
         assert!(check("/path", &"x".repeat(5000), PathEncoding::Utf8).is_err());
-        assert!(check("/path", "..", PathEncoding::Utf8).is_err());
+        assert!(check("/path", ".", PathEncoding::Utf8).is_err());
+        assert!(check("/path", "%2e", PathEncoding::Percent).is_err());
         assert!(check_directory("/path", "", PathEncoding::Utf8).is_ok());
         assert!(check("/path", "100%", PathEncoding::Utf8).is_ok());
+    }
+
+    #[test]
+    fn the_directory_above_is_an_escape_for_every_tool() {
+        for (path, encoding) in
+            [("..", PathEncoding::Utf8), ("..", PathEncoding::Percent), ("%2e%2E", PathEncoding::Percent)]
+        {
+            for refused in [check("/to", path, encoding), check_directory("/to", path, encoding)] {
+                let error = refused.unwrap_err();
+                assert_eq!(
+                    (error.code, error.message.as_str()),
+                    (ErrorCode::Forbidden, "to: leads out of the workspace")
+                );
+                assert_eq!(error.details["reason"], "path_escapes");
+            }
+        }
+        assert!(check("/path", "%2e%2e", PathEncoding::Utf8).is_ok(), "a name as it stands");
     }
 
     #[test]

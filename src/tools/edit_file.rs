@@ -1,6 +1,8 @@
 //! editFile: replaces a piece of text, and writes only over the version that it looked at.
 
+use std::iter::Enumerate;
 use std::rc::Rc;
+use std::slice::Iter;
 
 use sandbox_api::{FileWritten, PathEncoding};
 use serde::{Deserialize, Serialize};
@@ -121,9 +123,6 @@ impl Tool for EditFile {
                 input.new_text.as_bytes(),
                 input.replace_all.unwrap_or_default(),
             )?;
-            if edited.content.len() > LARGEST_FILE {
-                return Err(too_large("the edited file"));
-            }
             // 3. Write over that version only.
             let length = u64::try_from(edited.content.len()).map_err(Error::internal)?;
             let headers = vec![("if-match", etag)];
@@ -163,36 +162,94 @@ struct Edited {
 /// Replaces `old`, which must be there once, or several times with `all`. Works on bytes: the rest of the file need not be
 /// text.
 fn replace(content: &[u8], old: &[u8], new: &[u8], all: bool) -> Result<Edited> {
+    let borders = borders(old);
     // Occurrences that overlap are several places to choose from too.
-    let places: Vec<usize> =
-        content.windows(old.len()).enumerate().filter(|(_, window)| *window == old).map(|(at, _)| at).collect();
-    if places.is_empty() {
+    let places = || Places { content: content.iter().enumerate(), old, borders: &borders, matched: 0 };
+    let count = places().count();
+    if count == 0 {
         let message = "oldText: is not in the file; read it again, and mind spaces and line ends";
         return Err(Error::new(ErrorCode::Conflict, message).detail("reason", "no_match").detail("matches", 0));
     }
-    if places.len() > 1 && !all {
-        let lines: Vec<usize> = places.iter().take(NAMED_LINES).map(|at| line(content, *at)).collect();
-        let message =
-            format!("oldText: is in the file {} times; give more of the text around it, or replaceAll", places.len());
+    if count > 1 && !all {
+        let lines: Vec<usize> = places().take(NAMED_LINES).map(|at| line(content, at)).collect();
+        let message = format!("oldText: is in the file {count} times; give more of the text around it, or replaceAll");
         return Err(Error::new(ErrorCode::Conflict, message)
             .detail("reason", "ambiguous")
-            .detail("matches", places.len())
+            .detail("matches", count)
             .detail("lines", json!(lines)));
     }
     let mut edited = Edited { content: Vec::with_capacity(content.len()), replacements: 0 };
     let mut from = 0;
-    for at in places {
+    for at in places() {
         // The one before took a part of this one.
         if at < from {
             continue;
         }
-        edited.content.extend_from_slice(content.get(from..at).unwrap_or_default());
+        let kept = content.get(from..at).unwrap_or_default();
+        // Held against the limit before it is made: a short text can be there millions of times.
+        if edited.content.len() + kept.len() + new.len() > LARGEST_FILE {
+            return Err(too_large("the edited file"));
+        }
+        edited.content.extend_from_slice(kept);
         edited.content.extend_from_slice(new);
         edited.replacements += 1;
         from = at + old.len();
     }
-    edited.content.extend_from_slice(content.get(from..).unwrap_or_default());
+    let rest = content.get(from..).unwrap_or_default();
+    if edited.content.len() + rest.len() > LARGEST_FILE {
+        return Err(too_large("the edited file"));
+    }
+    edited.content.extend_from_slice(rest);
     Ok(edited)
+}
+
+/// Where a text is in a content, from the left, occurrences that overlap included. Knuth, Morris and Pratt: every byte is
+/// looked at once, however much the two repeat themselves; comparing at every place would stop the Worker for minutes.
+struct Places<'a> {
+    content: Enumerate<Iter<'a, u8>>,
+    old: &'a [u8],
+    borders: &'a [u32],
+    /// Bytes of `old` that end where the content was read to.
+    matched: usize,
+}
+
+impl Iterator for Places<'_> {
+    type Item = usize;
+
+    fn next(&mut self) -> Option<usize> {
+        for (at, byte) in self.content.by_ref() {
+            self.matched = extended(self.old, self.borders, self.matched, *byte);
+            if self.matched == self.old.len() {
+                return Some(at + 1 - self.matched);
+            }
+        }
+        None
+    }
+}
+
+/// For every beginning of `old`, how long its longest proper beginning is that is its end as well.
+fn borders(old: &[u8]) -> Vec<u32> {
+    let mut borders = Vec::with_capacity(old.len());
+    let mut matched = 0;
+    for (at, byte) in old.iter().enumerate() {
+        if at > 0 {
+            matched = extended(old, &borders, matched, *byte);
+        }
+        // An argument has 4 MiB at most.
+        borders.push(u32::try_from(matched).unwrap_or_default());
+    }
+    borders
+}
+
+/// How much of `old` ends with `byte`, where `matched` bytes of it ended before.
+fn extended(old: &[u8], borders: &[u32], mut matched: usize, byte: u8) -> usize {
+    loop {
+        if old.get(matched) == Some(&byte) {
+            return matched + 1;
+        }
+        let Some(border) = matched.checked_sub(1).and_then(|last| borders.get(last)) else { return 0 };
+        matched = *border as usize;
+    }
 }
 
 /// Number of the line that a byte is in.
@@ -235,5 +292,26 @@ mod tests {
         let edited = replace(b"aaaa b aaa", b"aa", b"c", true).unwrap();
         assert_eq!((edited.content.as_slice(), edited.replacements), (b"cc b ca".as_slice(), 3));
         assert_eq!(text("a.a.a", "a", "aa", true).unwrap(), "aa.aa.aa", "what was put in is not looked at again");
+    }
+
+    #[test]
+    fn an_edit_that_grows_over_the_limit_is_refused_before_it_is_made() {
+        let content = vec![b'a'; LARGEST_FILE];
+        let error = replace(&content, b"a", &[b'b'; 1_000_000], true).unwrap_err();
+        assert_eq!((error.code, &error.details["limitBytes"]), (ErrorCode::PayloadTooLarge, &json!(LARGEST_FILE)));
+        assert_eq!(replace(&content, b"a", b"b", true).unwrap().content.len(), LARGEST_FILE);
+    }
+
+    #[test]
+    fn texts_that_repeat_themselves_are_found_in_linear_time() {
+        let content = vec![b'a'; LARGEST_FILE];
+        let old = [vec![b'a'; 1_000_000], vec![b'b']].concat();
+        let began = std::time::Instant::now();
+        assert_eq!(replace(&content, &old, b"", false).unwrap_err().details["matches"], 0);
+        let old = vec![b'a'; 1_000_000];
+        let error = replace(&content, &old, b"", false).unwrap_err();
+        assert_eq!(error.details["matches"], LARGEST_FILE - old.len() + 1);
+        assert_eq!(replace(&content, &old, b"", true).unwrap().replacements, 8);
+        assert!(began.elapsed().as_secs() < 20, "{:?}", began.elapsed());
     }
 }

@@ -101,7 +101,8 @@ fn what_may_not_be_read_is_named_before_anything_is_sent() {
     assert_eq!(get(&sandbox, "d?exclude=closed").status, 200);
     sandbox.output("chmod 000 d/sub");
     get(&sandbox, "d").refused(403, "permission_denied", "sub");
-    sandbox.output("chmod 700 d/sub");
+    sandbox.output("chmod 700 d/sub; cd d; for level in $(seq 150); do mkdir e; cd e; done");
+    get(&sandbox, "d").refused(400, "invalid_arguments", "128 directories");
 }
 
 #[test]
@@ -153,6 +154,8 @@ fn bombs_and_damage_are_refused_within_bounds() {
     sandbox.output("python3 -c \"import tarfile;i=tarfile.TarInfo('././@LongLink');i.type=b'L';i.size=1<<30;open('long','wb').write(i.tobuf(tarfile.GNU_FORMAT))\"; truncate -s 200M long; gzip -1 long");
     put(&sandbox, "d", &sandbox.get("long.gz").body).refused(413, "payload_too_large", "name");
     assert!(resident_bytes(daemon) < 60 << 20, "{}", resident_bytes(daemon));
+    put(&sandbox, "d", b"").refused(400, "invalid_arguments", "empty");
+    assert_eq!(put(&sandbox, "d", &[0; 1024]).status, 200, "an archive without entries");
     put(&sandbox, "d", b"hello").refused(400, "invalid_arguments", "archive");
     put(&sandbox, "d", &[b'x'; 5000]).refused(400, "invalid_arguments", "archive");
     sandbox.output("mkdir t; seq 100000 > t/a; seq 100000 > t/b");

@@ -183,7 +183,9 @@ fn refused(error: io::Error) -> Problem {
             ControlErrorCode::PayloadTooLarge,
             "path: a directory has more entries than one request takes (200,000)",
         ),
-        Some(libc::ENAMETOOLONG) => Problem::invalid("path: longer than the file system takes"),
+        Some(libc::ENAMETOOLONG) => Problem::invalid(
+            "path: longer than the file system takes (255 bytes a name), or leads to more than 128 directories in each other",
+        ),
         Some(libc::EINVAL | libc::EILSEQ) => Problem::invalid("path: the file system does not take this name"),
         Some(libc::ELOOP) => Problem::invalid("path: too many links"),
         Some(libc::EAGAIN | libc::EBUSY) => {

@@ -68,6 +68,10 @@ struct Extensions {
 impl Extraction<'_> {
     fn run(&mut self, mut source: impl BufRead) -> Result<(), Problem> {
         let head = source.fill_buf().map_err(unreadable)?;
+        // Who packs and fails sends nothing.
+        if head.is_empty() {
+            return Err(Problem::invalid("archive: is empty; one without entries ends with two blocks of zeros"));
+        }
         if head.starts_with(&[0x1f, 0x8b]) {
             self.entries(MultiGzDecoder::new(source))
         } else if head.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]) || matches!(head, [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..]) {

@@ -7,7 +7,7 @@ use crate::run::Task;
 use crate::setup::{self, Bubblewrap, Bundler, NativeTarget, Node, NodeModules, Requirement, WasmTarget};
 use crate::{terminal, test, workspace};
 use anyhow::{Result, ensure};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(40 * 60);
@@ -17,17 +17,28 @@ pub(crate) struct Options {
     /// Do everything a few times, to see that it works; the numbers mean nothing
     #[arg(long)]
     smoke: bool,
+    /// Only this part
+    #[arg(long, value_enum)]
+    only: Option<Part>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+pub(crate) enum Part {
+    /// sandboxd by itself
+    Sandboxd,
+    /// Calls through the whole stack
+    Calls,
 }
 
 pub(crate) fn run(options: &Options) -> Result<()> {
     let bundler = Bundler::pinned()?;
     let needed: [&dyn Requirement; 6] = [&Bubblewrap, &WasmTarget, &NativeTarget, &Node, &NodeModules, &bundler];
     setup::ensure(&needed)?;
-    measure(options.smoke)
+    measure(options.smoke, options.only)
 }
 
 /// With everything installed.
-pub(crate) fn measure(smoke: bool) -> Result<()> {
+pub(crate) fn measure(smoke: bool, only: Option<Part>) -> Result<()> {
     let name = if smoke { "smoke.json" } else { "bench.json" };
     let output = workspace::target().join("bench").join(name);
     // A smoke run takes the client as the tests have compiled its parts already.
@@ -36,6 +47,9 @@ pub(crate) fn measure(smoke: bool) -> Result<()> {
     command.arg("--").arg("--output").arg(&output);
     if smoke {
         command.arg("--smoke");
+    }
+    if let Some(part) = only {
+        command.args(["--only", if matches!(part, Part::Sandboxd) { "sandboxd" } else { "calls" }]);
     }
     let status = Task::new("bench", command, LIMIT).show(|_| {})?;
     terminal::note(&format!("as JSON: {}", output.display()));

@@ -17,6 +17,13 @@ const MIB: f64 = 1024.0 * 1024.0;
 const UNPRIVILEGED: u32 = 1000;
 /// Pause between two looks whether the daemon listens, far below what is measured.
 const LOOK: Duration = Duration::from_micros(50);
+/// What commands of sandboxd have.
+const ENVIRONMENT: [(&str, &str); 4] = [
+    ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
+    ("HOME", "/tmp"),
+    ("LANG", "C.UTF-8"),
+    ("TERM", "dumb"),
+];
 const READY_LIMIT: Duration = Duration::from_secs(30);
 
 /// A daemon on a port of its own, and a connection to it.
@@ -100,10 +107,11 @@ fn free_address() -> SocketAddr {
     listener.local_addr().expect("it is bound")
 }
 
-/// The same without sandboxd: output taken over pipes, an environment of its own.
+/// The same without sandboxd: output taken over pipes, and the environment that sandboxd gives commands. With another one
+/// bash would do less: it reads a locale.
 fn bare(program: &str, arguments: &[&str]) -> Duration {
     let mut command = Command::new(program);
-    command.args(arguments).env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin").stdin(Stdio::null());
+    command.args(arguments).env_clear().envs(ENVIRONMENT).current_dir(std::env::temp_dir()).stdin(Stdio::null());
     let started = Instant::now();
     let output = command.output().expect("the program is there");
     let took = started.elapsed();
@@ -139,7 +147,7 @@ fn commands(effort: Effort, report: &mut Report) {
         let took = [
             bare("/bin/true", &[]),
             daemon.exec(json!({"argv": ["/bin/true"]})),
-            bare("/bin/bash", &["-c", "true"]),
+            bare("/bin/bash", &["-c", "--", "true"]),
             daemon.exec(json!({"command": "true"})),
         ];
         if round >= effort.warm_up {

@@ -43,20 +43,26 @@ const SMOKE: Effort =
     Effort { warm_up: 1, rounds: 4, starts: 2, execs: 5, file_bytes: 3_000_000, sandboxes: 3, crowds: 1 };
 
 fn main() -> ExitCode {
-    let (mut smoke, mut output) = (false, None);
+    let (mut smoke, mut only, mut output) = (false, None, None);
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "--smoke" => smoke = true,
+            "--only" => only = arguments.next(),
             "--output" => output = arguments.next().map(PathBuf::from),
             other => panic!("{other} is no argument of this measurement"),
         }
     }
     let effort = if smoke { SMOKE } else { WHOLE };
     let (mut report, machine) = (Report::default(), Machine::now());
-    daemon::measure(effort, &mut report);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime starts");
-    runtime.block_on(calls::measure(effort, &mut report));
+    let wanted = |part: &str| only.as_deref().is_none_or(|only| only == part);
+    if wanted("sandboxd") {
+        daemon::measure(effort, &mut report);
+    }
+    if wanted("calls") {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime starts");
+        runtime.block_on(calls::measure(effort, &mut report));
+    }
     let machine = machine.measured();
     print!("{}", report.table(&machine));
     if let Some(path) = output {

@@ -91,6 +91,7 @@ pub(crate) fn run(options: ServeOptions) -> Result<(), String> {
         open_files,
         root,
     };
+    tree::forbid_limits().map_err(|error| format!("could not restrict what commands ask the kernel for: {error}"))?;
     if std::process::id() != 1 {
         // Orphans of a supervisor that was killed must come here, where they are found.
         rustix::process::set_child_subreaper(Some(rustix::process::getpid())).map_err(|error| error.to_string())?;

@@ -142,7 +142,7 @@ fn run_tier(tier: Tier, filter: Option<&str>, count: &mut Count) -> Result<()> {
         Tier::Deploy => dry_deploy(count),
         Tier::Workerd | Tier::Clients => run_tests(tier, stack_tests(tier)?, filter, count),
         Tier::Bench => {
-            let result = bench::measure(true);
+            let result = bench::measure(true, None);
             *(if result.is_ok() { &mut count.passed } else { &mut count.failed }) += 1;
             result
         }

@@ -6,12 +6,14 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr;
-use std::sync::atomic::AtomicI32;
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 use rustix::pipe::{PipeFlags, pipe_with};
+use syscalls::{Sysno, syscall};
 
 use super::members::{kill_all, send, signal_all};
 use super::supervisor::{Credentials, NONE, Orders, REPORT_BYTES, Report, supervise};
@@ -33,13 +35,15 @@ pub(super) struct Launch<'a> {
 }
 
 /// A command that was started.
-pub(super) struct Launched {
+pub(super) struct Launched<T> {
     pub(super) supervisor: i32,
     pub(super) pid: i32,
     /// Where the supervisor writes its [`Report`]s; not blocking.
     pub(super) reports: OwnedFd,
     /// What the supervisor stands on: to be kept until it is gone.
     pub(super) stacks: Option<Stacks>,
+    /// What came of what was done meanwhile.
+    pub(super) meanwhile: T,
 }
 
 /// Why there is no command.
@@ -52,10 +56,14 @@ pub(super) enum LaunchError {
     Disturbed,
 }
 
-/// Starts the command. Returns once its program has taken over, or is known not to.
-pub(super) fn launch(launch: Launch<'_>) -> Result<Launched, LaunchError> {
+/// Starts the command. Returns once its program has taken over, or is known not to. While the processes set out `meanwhile` is
+/// done, and told whether the program may have begun.
+pub(super) fn launch<T>(
+    launch: Launch<'_>,
+    stacks: Stacks,
+    meanwhile: impl FnOnce(&dyn Fn() -> bool) -> T,
+) -> Result<Launched<T>, LaunchError> {
     let (reports, reporter) = pipe_with(PipeFlags::CLOEXEC).map_err(system)?;
-    let stacks = Stacks::new().map_err(system)?;
     let programs = Strings::new(programs(&launch.argv[0], launch.env.get("PATH")))?;
     let argv = Strings::new(launch.argv.iter().cloned())?;
     let envp = Strings::new(launch.env.iter().map(|(name, value)| format!("{name}={value}")))?;
@@ -73,23 +81,22 @@ pub(super) fn launch(launch: Launch<'_>) -> Result<Launched, LaunchError> {
         cwd: launch.cwd.as_ptr(),
         credentials: launch.credentials,
         open_files: launch.open_files,
+        changed_signals: *CHANGED_SIGNALS,
         command_stack: stacks.command(),
         cwd_errno: AtomicI32::new(0),
         program_errno: AtomicI32::new(0),
+        entered: AtomicI32::new(0),
     });
     let supervisor = start(&mut orders, &stacks).map_err(LaunchError::Program)?;
     drop(reporter);
     let mut reports = File::from(reports);
-    let mut entered = None;
-    let verdict = loop {
-        match next_report(&mut reports, supervisor) {
-            Some(Report::Entering(pid)) => entered = Some(pid),
-            other => break other,
-        }
-    };
+    let entered = || Some(orders.entered.load(Ordering::Acquire)).filter(|pid| *pid > 0);
+    let meanwhile = meanwhile(&|| entered().is_some());
+    let verdict = next_report(&mut reports, supervisor);
+    let entered = entered();
     if let (Some(pid), Some(Report::Started)) = (entered, verdict) {
         let reports = not_blocking(reports)?;
-        return Ok(Launched { supervisor, pid, reports, stacks: Some(stacks) });
+        return Ok(Launched { supervisor, pid, reports, stacks: Some(stacks), meanwhile });
     }
     let refusal = match verdict {
         Some(Report::CwdRefused(errno)) => LaunchError::Cwd(io::Error::from_raw_os_error(errno)),
@@ -99,7 +106,7 @@ pub(super) fn launch(launch: Launch<'_>) -> Result<Launched, LaunchError> {
             std::mem::forget((stacks, programs, argv, envp, script_argv, launch.cwd, orders));
             if let Some(pid) = entered {
                 // The program may have run, and be what did it: an exec like any other whose supervisor says nothing.
-                return Ok(Launched { supervisor, pid, reports: not_blocking(reports)?, stacks: None });
+                return Ok(Launched { supervisor, pid, reports: not_blocking(reports)?, stacks: None, meanwhile });
             }
             // A command that was stopped on its way must not begin later.
             kill_all(supervisor);
@@ -111,6 +118,19 @@ pub(super) fn launch(launch: Launch<'_>) -> Result<Launched, LaunchError> {
     unsafe { libc::waitpid(supervisor, ptr::null_mut(), 0) };
     Err(refusal)
 }
+
+/// Signals whose action is not the default one here, the lowest bit being signal 1. The daemon sets them when it starts. The C
+/// library changes its own three (32 to 34) whenever it likes.
+static CHANGED_SIGNALS: LazyLock<u64> = LazyLock::new(|| {
+    let changed = |signal: &u32| {
+        let mut action = [0u64; 4];
+        // SAFETY: asks only, and the kernel fills what it knows of an action.
+        let asked = unsafe { syscall!(Sysno::rt_sigaction, *signal, 0, action.as_mut_ptr(), 8) };
+        // The first word is the handler; the default one is zero.
+        asked.is_err() || action[0] != 0 || (32..=34).contains(signal)
+    };
+    (1..=64).filter(changed).fold(0, |mask, signal| mask | 1 << (signal - 1))
+});
 
 /// The supervisor's next word; `None` when it is gone, or says nothing in time.
 fn next_report(reports: &mut File, supervisor: i32) -> Option<Report> {
@@ -199,7 +219,7 @@ unsafe impl Send for Stacks {}
 impl Stacks {
     const LENGTH: usize = GUARD_BYTES + 2 * STACK_BYTES;
 
-    fn new() -> rustix::io::Result<Self> {
+    pub(super) fn new() -> rustix::io::Result<Self> {
         // SAFETY: a new anonymous mapping, and a part of it made inaccessible.
         unsafe {
             let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::STACK;

@@ -112,17 +112,31 @@ fn kill(find: impl Fn() -> Vec<i32>) -> bool {
     !stopped.is_empty()
 }
 
+/// Stacks that are kept for the next commands.
+const SPARE_STACKS: usize = 4;
+
 /// The daemon's own children: live supervisors, and orphans whose supervisor was killed.
 #[derive(Default)]
 pub(crate) struct Supervisors {
     /// Each with the stacks that it stands on.
     live: Mutex<HashMap<i32, Option<Stacks>>>,
+    /// What ended supervisors stood on: fresh memory costs more than it looks.
+    spare: Mutex<Vec<Stacks>>,
 }
 
 impl Supervisors {
     fn live(&self) -> std::sync::MutexGuard<'_, HashMap<i32, Option<Stacks>>> {
         // The set is valid at every moment, so a panic elsewhere does not spoil it.
         self.live.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    fn spare(&self) -> std::sync::MutexGuard<'_, Vec<Stacks>> {
+        self.spare.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Stacks that nobody stands on.
+    pub(super) fn stacks(&self) -> rustix::io::Result<Stacks> {
+        self.spare().pop().map_or_else(Stacks::new, Ok)
     }
 
     pub(super) fn add(&self, pid: i32, stacks: Option<Stacks>) {
@@ -143,7 +157,11 @@ impl Supervisors {
             if pid <= 0 {
                 return;
             }
-            self.live().remove(&pid);
+            let stacks = self.live().remove(&pid).flatten();
+            let mut spare = self.spare();
+            if spare.len() < SPARE_STACKS {
+                spare.extend(stacks);
+            }
         }
     }
 

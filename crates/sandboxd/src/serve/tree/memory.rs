@@ -1,18 +1,32 @@
 //! Whether the kernel's out-of-memory killer struck while a command ran: its counter, before and after.
 
-use std::fs;
+use std::fs::File;
+use std::io::Read;
+use std::sync::Mutex;
 
 /// Counters that the kernel keeps, the narrower one first.
 const COUNTERS: [&str; 2] = ["/sys/fs/cgroup/memory.events", "/proc/vmstat"];
+/// More than such a file has.
+const COUNTERS_BYTES: usize = 16 << 10;
 
-/// The counter as it was when the command started.
+/// The last reading that was over before its command began.
+static EARLIER: Mutex<Option<u64>> = Mutex::new(None);
+
+/// The counter as it was when the command started, or earlier.
 pub(super) struct OutOfMemory {
     before: Option<u64>,
 }
 
 impl OutOfMemory {
-    pub(super) fn watch() -> Self {
-        Self { before: count() }
+    /// Reads the counter, which takes a while, beside the start of a command. When the command may have `begun` meanwhile, the
+    /// reading may count what befell it, and an earlier one is taken.
+    pub(super) fn watch(begun: &dyn Fn() -> bool) -> Self {
+        let now = count();
+        let mut earlier = EARLIER.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if earlier.is_none() || !begun() {
+            *earlier = now;
+        }
+        Self { before: *earlier }
     }
 
     /// Whether the killer struck since. Where there is no counter the answer is no.
@@ -22,10 +36,18 @@ impl OutOfMemory {
 }
 
 fn count() -> Option<u64> {
-    COUNTERS.iter().find_map(|path| parse(&fs::read_to_string(path).ok()?))
+    COUNTERS.iter().find_map(|path| parse(&read(path)?))
 }
 
-fn parse(text: &str) -> Option<u64> {
+/// Reads it in as few steps as the kernel allows, which makes its text anew for each.
+fn read(path: &str) -> Option<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(COUNTERS_BYTES);
+    File::open(path).ok()?.take(COUNTERS_BYTES as u64).read_to_end(&mut bytes).ok()?;
+    Some(bytes)
+}
+
+fn parse(text: &[u8]) -> Option<u64> {
+    let text = std::str::from_utf8(text).ok()?;
     text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok())
 }
 
@@ -35,8 +57,8 @@ mod tests {
 
     #[test]
     fn the_counter_is_found_among_others() {
-        assert_eq!(parse("oom 5\noom_kill 3\noom_group_kill 1\n"), Some(3));
-        assert_eq!(parse("nr_free_pages 5\n"), None);
+        assert_eq!(parse(b"oom 5\noom_kill 3\noom_group_kill 1\n"), Some(3));
+        assert_eq!(parse(b"nr_free_pages 5\n"), None);
     }
 
     #[test]

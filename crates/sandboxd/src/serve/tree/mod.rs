@@ -15,6 +15,7 @@ mod start;
 mod supervisor;
 
 pub(crate) use command::{Command, check_environment, check_id, signal};
+pub(crate) use filter::install as forbid_limits;
 pub(crate) use kept::{Bounds, Kept};
 pub(crate) use members::{Process, Supervisors, descendants, kill_all, send, snapshot};
 pub(crate) use run::{End, Ending, Owner, Pipe, Run, Wishes};

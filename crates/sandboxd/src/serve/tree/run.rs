@@ -9,6 +9,7 @@
 //! Ended means: the pipes are drained of what they hold and the owner knows how the command ended. What the command left
 //! in the background lives on until a wish ends it; its output is read on, so that it meets no broken pipe.
 
+use std::cell::RefCell;
 use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
@@ -143,7 +144,11 @@ pub(crate) struct Run<O> {
     status: Option<i32>,
     finished: bool,
     dying: Option<Dying>,
-    buffer: Vec<u8>,
+}
+
+thread_local! {
+    /// What is read from pipes, shared by all trees, as it is empty between two reads.
+    static BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; READ_BYTES]);
 }
 
 /// A tree on its way out.
@@ -177,7 +182,6 @@ impl<O: Owner> Run<O> {
             status: None,
             finished: false,
             dying: None,
-            buffer: Vec::new(),
         }
     }
 
@@ -329,19 +333,16 @@ impl<O: Owner> Run<O> {
 
     fn take_output(&mut self, pipe: Pipe) {
         self.read(pipe, READ_BYTES);
-        self.buffer = Vec::new();
     }
 
     fn read(&mut self, pipe: Pipe, wanted: usize) -> usize {
-        let mut buffer = std::mem::take(&mut self.buffer);
-        buffer.resize(READ_BYTES, 0);
-        let wanted = wanted.min(READ_BYTES);
-        let length = self.source(pipe).read(&mut buffer[..wanted]);
-        if length > 0 {
-            self.owner.take(pipe, &buffer[..length]);
-        }
-        self.buffer = buffer;
-        length
+        BUFFER.with_borrow_mut(|buffer| {
+            let length = self.source(pipe).read(&mut buffer[..wanted.min(READ_BYTES)]);
+            if length > 0 {
+                self.owner.take(pipe, &buffer[..length]);
+            }
+            length
+        })
     }
 
     /// Reads what the pipe holds at this moment and no more: a background child may write for ever.
@@ -354,7 +355,6 @@ impl<O: Owner> Run<O> {
             }
             left -= length as u64;
         }
-        self.buffer = Vec::new();
     }
 
     fn end(&self) -> End {

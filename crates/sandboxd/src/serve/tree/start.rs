@@ -52,7 +52,6 @@ pub(crate) fn start(
     settings: &Settings,
     supervisors: &Arc<Supervisors>,
 ) -> Result<Started, Refused> {
-    let out_of_memory = OutOfMemory::watch();
     let (stdin, writer) = match input {
         Input::Nothing => (nothing().map_err(system)?, None),
         Input::Pipe => {
@@ -62,7 +61,8 @@ pub(crate) fn start(
     };
     let (stdout, stdout_writer) = pipe_with(PipeFlags::CLOEXEC).map_err(system)?;
     let (stderr, stderr_writer) = pipe_with(PipeFlags::CLOEXEC).map_err(system)?;
-    let Launched { supervisor, pid, reports, stacks } = launch(Launch {
+    let stacks = supervisors.stacks().map_err(system)?;
+    let what = Launch {
         argv: &command.argv,
         env: &command.env,
         cwd: command.cwd.clone(),
@@ -71,8 +71,9 @@ pub(crate) fn start(
         stderr: stderr_writer,
         credentials: settings.credentials,
         open_files: settings.open_files,
-    })
-    .map_err(|error| refused(error, command.program()))?;
+    };
+    let Launched { supervisor, pid, reports, stacks, meanwhile: out_of_memory } =
+        launch(what, stacks, OutOfMemory::watch).map_err(|error| refused(error, command.program()))?;
     supervisors.add(supervisor, stacks);
     let ends = (|| {
         let pipes = Pipes { reports: receiver(reports)?, stdout: receiver(stdout)?, stderr: receiver(stderr)? };

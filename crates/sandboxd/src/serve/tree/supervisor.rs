@@ -19,8 +19,6 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 use syscalls::{Errno, Sysno, syscall};
 
-use super::filter::FILTER;
-
 /// A user and a group of the operating system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Credentials {
@@ -42,6 +40,8 @@ pub(super) struct Orders {
     pub(super) cwd: *const c_char,
     /// Whom the command runs as; `None` is the daemon's own user.
     pub(super) credentials: Option<Credentials>,
+    /// Signals of which the daemon has changed the action, the lowest bit being signal 1.
+    pub(super) changed_signals: u64,
     /// Limit of open files to give back to the command, since the daemon raises its own.
     pub(super) open_files: libc::rlimit,
     /// Upper end of the stack on which the command's process runs until its program takes over.
@@ -49,14 +49,14 @@ pub(super) struct Orders {
     /// The command's answer to the supervisor: why the directory, or the program, was refused.
     pub(super) cwd_errno: AtomicI32,
     pub(super) program_errno: AtomicI32,
+    /// The command's process, once it is about to become its program. It says so itself, since the program may kill the
+    /// supervisor before that gets to say anything.
+    pub(super) entered: AtomicI32,
 }
 
 /// What a supervisor says: a kind and a number, both 32 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Report {
-    /// The command's process is about to become its program: its process id. Said by that process, since the program may
-    /// kill the supervisor before it gets to say anything.
-    Entering(i32),
     /// The program has taken over.
     Started,
     /// The working directory cannot be entered: the error number.
@@ -75,8 +75,7 @@ pub(super) const REPORT_BYTES: usize = 8;
 impl Report {
     fn to_bytes(self) -> [u8; REPORT_BYTES] {
         let (kind, value) = match self {
-            Self::Entering(pid) => (1u32, pid),
-            Self::Started => (6, 0),
+            Self::Started => (1u32, 0),
             Self::CwdRefused(errno) => (2, errno),
             Self::ProgramRefused(errno) => (3, errno),
             Self::Ended(status) => (4, status),
@@ -90,12 +89,11 @@ impl Report {
         let [k0, k1, k2, k3, v0, v1, v2, v3] = bytes;
         let value = i32::from_ne_bytes([v0, v1, v2, v3]);
         match u32::from_ne_bytes([k0, k1, k2, k3]) {
-            1 => Some(Self::Entering(value)),
+            1 => Some(Self::Started),
             2 => Some(Self::CwdRefused(value)),
             3 => Some(Self::ProgramRefused(value)),
             4 => Some(Self::Ended(value)),
             5 => Some(Self::Finished),
-            6 => Some(Self::Started),
             _ => None,
         }
     }
@@ -151,8 +149,11 @@ extern "C" fn command(orders: *mut c_void) -> c_int {
         let _ = syscall!(Sysno::setsid);
         // All zeros is the default action with an empty mask.
         let default = [0u64; 4];
-        for signal in 1..=64 {
+        let mut left = (*orders).changed_signals;
+        while left != 0 {
+            let signal = left.trailing_zeros() + 1;
             let _ = syscall!(Sysno::rt_sigaction, signal, default.as_ptr(), 0, 8);
+            left &= left - 1;
         }
         let _ = syscall!(Sysno::prlimit64, 0, libc::RLIMIT_NOFILE, &raw const (*orders).open_files, 0);
         let _ = syscall!(Sysno::umask, 0o022);
@@ -170,7 +171,7 @@ extern "C" fn command(orders: *mut c_void) -> c_int {
         let none = 0u64;
         let _ = syscall!(Sysno::rt_sigprocmask, libc::SIG_SETMASK, &raw const none, 0, 8);
         let pid = syscall!(Sysno::getpid).unwrap_or_default();
-        report((*orders).reporter, Report::Entering(pid as c_int));
+        (*orders).entered.store(pid as c_int, Ordering::Release);
         let error = execute(orders);
         refuse(&(*orders).program_errno, error)
     }
@@ -185,16 +186,6 @@ unsafe fn drop_privileges(credentials: Option<Credentials>) -> Result<(), Errno>
             syscall!(Sysno::setgroups, 0, 0)?;
             syscall!(Sysno::setresgid, gid, gid, gid)?;
             syscall!(Sysno::setresuid, uid, uid, uid)?;
-        }
-        syscall!(Sysno::prctl, libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)?;
-        let filter = libc::sock_fprog {
-            len: FILTER.len() as u16,
-            filter: (&raw const FILTER).cast::<libc::sock_filter>().cast_mut(),
-        };
-        match syscall!(Sysno::seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const filter) {
-            // A kernel built without filters runs commands all the same.
-            Ok(_) | Err(Errno::ENOSYS | Errno::EINVAL) => {}
-            Err(error) => return Err(error),
         }
     }
     Ok(())
@@ -265,14 +256,9 @@ mod tests {
 
     #[test]
     fn reports_survive_the_pipe() {
-        for report in [
-            Report::Entering(7),
-            Report::Started,
-            Report::CwdRefused(2),
-            Report::ProgramRefused(13),
-            Report::Ended(-1),
-            Report::Finished,
-        ] {
+        for report in
+            [Report::Started, Report::CwdRefused(2), Report::ProgramRefused(13), Report::Ended(-1), Report::Finished]
+        {
             assert_eq!(Report::from_bytes(report.to_bytes()), Some(report));
         }
         assert_eq!(Report::from_bytes([9; REPORT_BYTES]), None);

@@ -10,6 +10,7 @@
 //!
 //! Left out: running the host inside Docker where bubblewrap may not run; then the host says what to change.
 
+mod call_line;
 mod family;
 mod probe;
 pub(crate) mod secrets;
@@ -24,7 +25,7 @@ use probe::Probe;
 use secrets::Secrets;
 use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -43,6 +44,9 @@ pub(crate) struct Options {
     /// How sandboxes are kept apart
     #[arg(long, value_enum, default_value_t = Isolation::Bubblewrap)]
     isolation: Isolation,
+    /// Show what the Worker logs of calls as it is, as lines of JSON
+    #[arg(long)]
+    raw_log: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
@@ -65,7 +69,7 @@ impl Isolation {
 pub(crate) fn run(options: &Options) -> Result<()> {
     let folder = workspace::root().join(".cloudflare-ops");
     let secrets = Secrets::load(&folder)?;
-    let _running = only_one(&folder)?;
+    let mut running = only_one(&folder)?;
     ensure_tools(options.isolation)?;
     terminal::step("Building sandboxd");
     let binary = sandboxd::build()?;
@@ -95,17 +99,26 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     probe
         .exec()
         .with_context(|| format!("the Worker runs, but a first command failed; its log is {}", log.display()))?;
+    writeln!(running, "{url}").context("cannot note the URL for who starts a second stack")?;
     greet(&url, &secrets.key, &log);
-    watch(&mut family, &log, &probe)
+    watch(&mut family, &log, &probe, options.raw_log)
 }
 
-/// Holds the checkout's stack: two would share state and keys.
+/// Holds the checkout's stack: two would share state and keys. Its URL is to be written into the file.
 fn only_one(folder: &Path) -> Result<File> {
     let path = folder.join("dev.lock");
-    let file = File::create(&path).with_context(|| format!("cannot create {}", path.display()))?;
+    let open = File::options().read(true).write(true).create(true).truncate(false).open(&path);
+    let mut file = open.with_context(|| format!("cannot create {}", path.display()))?;
     if file.try_lock().is_err() {
-        bail!("`cargo xtask dev` of this checkout is running already: use that one, or end it with Ctrl-C first");
+        let mut url = String::new();
+        let _ = file.read_to_string(&mut url);
+        let state = match url.trim() {
+            "" => "is being started already".to_owned(),
+            url => format!("is running already, at {url}"),
+        };
+        bail!("`cargo xtask dev` of this checkout {state}: use that one, or end it with Ctrl-C first");
     }
+    file.set_len(0).with_context(|| format!("cannot write {}", path.display()))?;
     Ok(file)
 }
 
@@ -202,9 +215,9 @@ fn greet(url: &str, key: &str, log: &Path) {
     let _ = out.flush();
 }
 
-/// Shows the errors among what wrangler says, until something ends. wrangler does not end when its workerd does, so the
+/// Shows calls and errors among what wrangler says, until something ends. wrangler does not end when its workerd does, so the
 /// Worker is also asked whether it lives.
-fn watch(family: &mut Family, log: &Path, probe: &Probe) -> Result<()> {
+fn watch(family: &mut Family, log: &Path, probe: &Probe, raw_log: bool) -> Result<()> {
     let mut next_question = Instant::now() + HEALTH_INTERVAL;
     let mut unanswered = 0;
     let mut lines = BufReader::new(File::open(log)?);
@@ -230,8 +243,11 @@ fn watch(family: &mut Family, log: &Path, probe: &Probe) -> Result<()> {
             if !line.ends_with('\n') {
                 break;
             }
-            if worth_showing(&line) {
-                terminal::raw(&format!("worker: {line}"));
+            match call_line::readable(&line) {
+                Some(readable) if !raw_log => terminal::raw(&format!("{readable}\n")),
+                Some(_) => terminal::raw(&line),
+                None if worth_showing(&line) => terminal::raw(&format!("worker: {line}")),
+                None => {}
             }
             line.clear();
         }
@@ -263,6 +279,21 @@ mod tests {
             listening_url("warming up\nlistening on http://127.0.0.1:4123\n").as_deref(),
             Some("http://127.0.0.1:4123")
         );
+    }
+
+    #[test]
+    fn a_second_stack_of_a_checkout_is_told_where_the_first_one_is() {
+        let folder = std::env::temp_dir().join(format!("cloudflare-ops-dev-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let refusal = || only_one(&folder).unwrap_err().to_string();
+        let mut first = only_one(&folder).unwrap();
+        assert!(refusal().contains("is being started"), "{}", refusal());
+        writeln!(first, "http://127.0.0.1:8787").unwrap();
+        assert!(refusal().contains("at http://127.0.0.1:8787:"), "{}", refusal());
+        drop(first);
+        let again = only_one(&folder).unwrap();
+        assert_eq!(again.metadata().unwrap().len(), 0, "a URL of a stack that has ended is no longer there");
+        fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]

@@ -30,6 +30,7 @@ pub enum ErrorCode {
     RateLimited,
     QuotaExceeded,
     SandboxUnavailable,
+    ObjectUnavailable,
     NotConfigured,
     VersionMismatch,
     Timeout,
@@ -47,7 +48,7 @@ struct Row {
 
 impl ErrorCode {
     /// Every code, in the order of the documentation.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 24] = [
         Self::MalformedRequest,
         Self::UnknownTool,
         Self::InvalidArguments,
@@ -65,6 +66,7 @@ impl ErrorCode {
         Self::RateLimited,
         Self::QuotaExceeded,
         Self::SandboxUnavailable,
+        Self::ObjectUnavailable,
         Self::NotConfigured,
         Self::VersionMismatch,
         Self::Timeout,
@@ -92,6 +94,7 @@ impl ErrorCode {
             Self::RateLimited => (429, "Rate limited", true),
             Self::QuotaExceeded => (429, "Quota exceeded", true),
             Self::SandboxUnavailable => (503, "Sandbox unavailable", true),
+            Self::ObjectUnavailable => (503, "Object unavailable", false),
             Self::NotConfigured => (503, "Not configured", false),
             Self::VersionMismatch => (503, "Version mismatch", false),
             Self::Timeout => (504, "Timed out", false),

@@ -12,6 +12,7 @@ pub mod registry;
 pub mod tools;
 
 pub mod error;
+pub mod fetch_error;
 pub mod identifier;
 pub mod log_line;
 pub mod platform;

@@ -35,6 +35,7 @@ impl Level {
                 ErrorCode::OutcomeUnknown
                 | ErrorCode::Interrupted
                 | ErrorCode::SandboxUnavailable
+                | ErrorCode::ObjectUnavailable
                 | ErrorCode::NotConfigured
                 | ErrorCode::VersionMismatch
                 | ErrorCode::Timeout

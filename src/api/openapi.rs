@@ -35,6 +35,7 @@ const COMMON: &[ErrorCode] = &[
     ErrorCode::Internal,
     ErrorCode::OutcomeUnknown,
     ErrorCode::SandboxUnavailable,
+    ErrorCode::ObjectUnavailable,
     ErrorCode::Timeout,
     ErrorCode::NoSpace,
 ];

@@ -36,12 +36,13 @@ use super::state::Event;
 use super::transport::Transport;
 use super::{clock, reconcile};
 use crate::error::{Error, ErrorCode, Result};
+use crate::fetch_error::Repeat;
 use crate::identifier::SandboxId;
 use crate::platform::Platform;
 use crate::tenant::admission::{ListedFacts, StartTold, StateReport};
 use crate::workers::backend::answer;
 use crate::workers::fetch;
-use crate::workers::internal::{self, TENANT_BINDING, ask, namespace};
+use crate::workers::internal::{self, Question, TENANT_BINDING, namespace};
 use crate::workers::platform::{Lifetime, WorkersPlatform};
 
 /// Until the tenant's object has taken a change of state.
@@ -295,6 +296,9 @@ impl Inner {
 
     pub async fn tell_tenant<Q: serde::Serialize>(&self, tenant: &str, path: &str, question: &Q) -> Result<()> {
         let lost = |error: fetch::FetchError| Error::internal(error);
-        ask(&namespace(&self.env, TENANT_BINDING)?, tenant, path, question, REPORT_DEADLINE, lost).await
+        let objects = &namespace(&self.env, TENANT_BINDING)?;
+        // The same twice leaves the list as it is; a start could be counted twice.
+        let (deadline, repeat, trace) = (REPORT_DEADLINE, Repeat::Harmless, Vec::new());
+        Question { objects, name: tenant, path, deadline, repeat, lost, trace }.ask(question, |_| ()).await
     }
 }

@@ -151,7 +151,7 @@ impl Exec {
     fn refused(&mut self, error: Error) -> Broken {
         match error.code {
             // The request may have arrived: ask that boot again.
-            ErrorCode::OutcomeUnknown => {
+            ErrorCode::OutcomeUnknown | ErrorCode::ObjectUnavailable => {
                 if let Some(boot_id) = error.details.get("bootId").and_then(serde_json::Value::as_str) {
                     self.boot_id = Some(boot_id.to_owned());
                 }

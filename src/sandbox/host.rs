@@ -10,7 +10,7 @@ use sandbox_api::{
 };
 use serde::de::DeserializeOwned;
 use wasm_bindgen::JsValue;
-use worker::Env;
+use worker::{Date, Env};
 
 use super::transport::{BOOT_DEADLINE, Boot, Control, SendError, refusal};
 use crate::error::{Error, ErrorCode, Result};
@@ -63,8 +63,9 @@ impl Host {
     /// Starts the sandbox or finds it running.
     pub async fn start(&self, start: &HostStart) -> Result<Boot> {
         let body = serde_json::to_string(start).map_err(Error::internal)?;
+        let began = Date::now();
         let sent = self.send("PUT", "", Vec::new(), Some(body.into()), BOOT_DEADLINE).await;
-        self.read(sent, "start the sandbox").await.map(boot)
+        self.read(sent, "start the sandbox", left(&began, BOOT_DEADLINE)).await.map(boot)
     }
 
     /// The sandbox as the host has it; `None` when it does not run.
@@ -72,20 +73,22 @@ impl Host {
         let sent = self.send("GET", "", Vec::new(), None, QUESTION_DEADLINE).await;
         match sent {
             Err(SendError::Refused(refusal, _)) if refusal.code == ControlErrorCode::NotRunning => Ok(None),
-            sent => self.read(sent, "say whether the sandbox runs").await.map(boot).map(Some),
+            sent => self.read(sent, "say whether the sandbox runs", QUESTION_DEADLINE).await.map(boot).map(Some),
         }
     }
 
     /// Ends the sandbox and removes its files, within `deadline`.
     pub async fn destroy(&self, deadline: Duration) -> Result<ResourcesReleased> {
+        let began = Date::now();
         let sent = self.send("DELETE", "", Vec::new(), None, deadline).await;
-        self.read(sent, "end the sandbox").await
+        self.read(sent, "end the sandbox", left(&began, deadline)).await
     }
 
     /// Ends the sandbox and keeps its files, within `deadline`.
     pub async fn stop(&self, deadline: Duration) -> Result<HostStopped> {
+        let began = Date::now();
         let sent = self.send("POST", "/stop", Vec::new(), None, deadline).await;
-        self.read(sent, "stop the sandbox").await
+        self.read(sent, "stop the sandbox", left(&began, deadline)).await
     }
 
     /// Passes a request on to the sandbox. A success is returned with its body unread.
@@ -119,7 +122,13 @@ impl Host {
         Err(refusal(&response).await)
     }
 
-    async fn read<A: DeserializeOwned>(&self, sent: Result<web_sys::Response, SendError>, task: &str) -> Result<A> {
+    /// The whole answer, which is given `patience` once its head is there.
+    async fn read<A: DeserializeOwned>(
+        &self,
+        sent: Result<web_sys::Response, SendError>,
+        task: &str,
+        patience: Duration,
+    ) -> Result<A> {
         let unavailable = |cause: String| {
             Error::new(ErrorCode::SandboxUnavailable, format!("the sandbox host did not {task}"))
                 .detail("reason", "host_unreachable")
@@ -130,10 +139,16 @@ impl Host {
             Err(SendError::Lost(error)) => return Err(unavailable(error.to_string())),
             Err(SendError::Refused(refusal, _)) => return Err(refused(refusal)),
         };
-        let text = fetch::text(&response, LARGEST_ANSWER, QUESTION_DEADLINE).await;
+        let text = fetch::text(&response, LARGEST_ANSWER, patience).await;
         let text = text.map_err(|error| unavailable(error.to_string()))?;
         serde_json::from_str(&text).map_err(|error| unavailable(format!("unreadable answer: {error}")))
     }
+}
+
+/// What is left of a deadline for the body of an answer: where many sandboxes end at once it follows its head late.
+fn left(began: &Date, deadline: Duration) -> Duration {
+    let passed = Date::now().as_millis().saturating_sub(began.as_millis());
+    deadline.saturating_sub(Duration::from_millis(passed)).max(QUESTION_DEADLINE)
 }
 
 fn boot(sandbox: HostSandbox) -> Boot {

@@ -390,7 +390,7 @@ impl Processes {
 
 /// Whether it is not known what became of the request.
 fn is_lost(error: &Error) -> bool {
-    error.code == ErrorCode::OutcomeUnknown
+    matches!(error.code, ErrorCode::OutcomeUnknown | ErrorCode::ObjectUnavailable)
         || error.details.get("reason").is_some_and(|reason| reason == "sandbox_unresponsive")
 }
 

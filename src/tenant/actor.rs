@@ -166,6 +166,18 @@ impl TenantActor {
         self.write("INSERT INTO audit (at, call_id, kind, record) VALUES (?, ?, ?, ?)", values)
     }
 
+    /// Records that the call was asked for, once: a question whose answer was lost comes again.
+    fn intend(&self, request: &AdmissionRequest) -> Result<()> {
+        let record = serde_json::to_string(&Intent::from(request)).map_err(Error::internal)?;
+        let call_id = request.call_id.as_str();
+        let values = vec![request.at.into(), call_id.into(), record.into(), call_id.into()];
+        self.write(
+            "INSERT INTO audit (at, call_id, kind, record) SELECT ?, ?, 'intent', ? \
+             WHERE NOT EXISTS (SELECT 1 FROM open_calls WHERE call_id = ?)",
+            values,
+        )
+    }
+
     pub(super) fn listed(&self, id: &SandboxId) -> Result<Option<Listed>> {
         let rows: Vec<TextRow> =
             self.rows("SELECT listed AS text FROM sandboxes WHERE sandbox_id = ?", vec![id.as_str().into()])?;
@@ -186,7 +198,7 @@ impl TenantActor {
         let available: Vec<TextRow> =
             if is_missing { self.rows(statement, vec![MOST_NAMED.into()])? } else { Vec::new() };
         let available: Vec<String> = available.into_iter().map(|row| row.text).collect();
-        self.append(request.at, &request.call_id, "intent", &Intent::from(request))?;
+        self.intend(request)?;
         match decide(request, listed.as_ref(), &available) {
             Decision::Admit { list } => {
                 if let Some(list) = list {

@@ -10,11 +10,12 @@ use serde::Deserialize;
 use super::actor::{SWEEP_INTERVAL, TenantActor, TextRow, now, read};
 use super::listing::Listed;
 use crate::error::{Error, Result};
+use crate::fetch_error::Repeat;
 use crate::sandbox::actor::{Stated, object_name};
 use crate::sandbox::reconcile::Finding;
 use crate::workers::backend::configured;
 use crate::workers::fetch::FetchError;
-use crate::workers::internal::{SANDBOX_BINDING, ask, namespace};
+use crate::workers::internal::{Question, SANDBOX_BINDING, namespace};
 
 /// Sandboxes asked by one alarm.
 const MOST_ASKED: i64 = 5;
@@ -79,7 +80,16 @@ async fn check(tenant: &TenantActor, listed: &Listed, sweep: i64) -> Result<()> 
     let lost = |error: FetchError| Error::internal(error);
     let objects = namespace(&tenant.env, SANDBOX_BINDING)?;
     let object = object_name(&name, id.as_str());
-    let finding: Finding = ask(&objects, &object, "/reconcile", &stated, FINDING_DEADLINE, lost).await?;
+    let question = Question {
+        objects: &objects,
+        name: &object,
+        path: "/reconcile",
+        deadline: FINDING_DEADLINE,
+        repeat: Repeat::Never,
+        lost,
+        trace: Vec::new(),
+    };
+    let finding: Finding = question.ask(&stated, |_| ()).await?;
     let is_old = listed.created_at < now() - UNKNOWN_FOR * sweep;
     // Only what is listed as it was when the question was asked: another of that name may have come since.
     if matches!(finding, Finding::Unknown) && is_old && tenant.listed(id)?.as_ref() == Some(listed) {

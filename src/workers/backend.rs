@@ -10,10 +10,11 @@ use worker::{AnalyticsEngineDataPointBuilder, Context, Env};
 
 use super::body::{JsBody, request_to_js};
 use super::fetch::{self, Destination, FetchError, Outgoing};
-use super::internal::{self, ORIGIN, SANDBOX_BINDING, TENANT_BINDING, ask_with, error_of, namespace};
+use super::internal::{self, ORIGIN, Question, SANDBOX_BINDING, TENANT_BINDING, error_of, namespace};
 use super::platform::{Lifetime, WorkersPlatform, random};
 use crate::call::Backend;
 use crate::error::{Error, ErrorCode, Result};
+use crate::fetch_error::{Repeat, asked};
 use crate::identifier::SandboxId;
 use crate::log_line::{DataPoint, Observed};
 use crate::platform::Platform;
@@ -24,7 +25,7 @@ use crate::sandbox::life::START_DEADLINE;
 use crate::sandbox::record::{Create, Described, Destroyed, Record, Stopped, Woken};
 use crate::sandbox::settings::Update;
 use crate::services::{ControlRequest, ControlResponse, Sandboxes, Tenant};
-use crate::tenant::admission::{AdmissionRequest, Admitted, ListRequest, Listing, Settlement};
+use crate::tenant::admission::{AdmissionRequest, Admitted, ListRequest, Listing, SandboxClaim, Settlement};
 use crate::tenant::metrics::{MetricsRequest, Report};
 use crate::trace::Trace;
 
@@ -123,30 +124,39 @@ struct TenantObject {
 }
 
 impl TenantObject {
-    async fn ask<Q: serde::Serialize, A: serde::de::DeserializeOwned>(&self, path: &str, question: &Q) -> Result<A> {
+    async fn ask<Q: serde::Serialize, A: serde::de::DeserializeOwned>(
+        &self,
+        path: &str,
+        question: &Q,
+        repeat: Repeat,
+    ) -> Result<A> {
         // Nothing acts before admission, so a lost answer is safe to ask for again.
         let lost = |error: FetchError| Error { retryable: true, retry_after: Some(1), ..Error::internal(error) };
-        let headers = self.trace.child(random()).headers();
-        let objects = namespace(&self.env, TENANT_BINDING)?;
-        ask_with(&objects, &self.name, path, question, TENANT_DEADLINE, lost, headers, |_| ()).await
+        let trace = self.trace.child(random()).headers();
+        let objects = &namespace(&self.env, TENANT_BINDING)?;
+        let question_to = Question { objects, name: &self.name, path, deadline: TENANT_DEADLINE, repeat, lost, trace };
+        question_to.ask(question, |_| ()).await
     }
 }
 
 impl Tenant for TenantObject {
     fn admit(&self, request: AdmissionRequest) -> LocalBoxFuture<'_, Result<Admitted>> {
-        async move { self.ask("/admit", &request).await }.boxed_local()
+        // Admission lists a sandbox that is to be created, and would find it listed the second time.
+        let lists = matches!(request.claim, SandboxClaim::Create { .. });
+        let repeat = if lists { Repeat::Never } else { Repeat::Harmless };
+        async move { self.ask("/admit", &request, repeat).await }.boxed_local()
     }
 
     fn settle(&self, settlement: Settlement) -> LocalBoxFuture<'_, Result<()>> {
-        async move { self.ask("/settle", &settlement).await }.boxed_local()
+        async move { self.ask("/settle", &settlement, Repeat::Harmless).await }.boxed_local()
     }
 
     fn list_sandboxes(&self, request: ListRequest) -> LocalBoxFuture<'_, Result<Listing>> {
-        async move { self.ask("/sandboxes/list", &request).await }.boxed_local()
+        async move { self.ask("/sandboxes/list", &request, Repeat::Harmless).await }.boxed_local()
     }
 
     fn metrics(&self, request: MetricsRequest) -> LocalBoxFuture<'_, Result<Report>> {
-        async move { self.ask("/metrics", &request).await }.boxed_local()
+        async move { self.ask("/metrics", &request, Repeat::Harmless).await }.boxed_local()
     }
 }
 
@@ -171,10 +181,22 @@ impl SandboxObjects {
         question: &Q,
         deadline: Duration,
     ) -> Result<A> {
-        let name = object_name(&self.tenant, id.as_str());
-        let headers = self.trace.child(random()).headers();
-        let objects = namespace(&self.env, SANDBOX_BINDING)?;
-        ask_with(&objects, &name, path, question, deadline, unknown, headers, |head| self.observe(head)).await
+        self.ask_once_or_more(id, path, question, deadline, Repeat::Never).await
+    }
+
+    async fn ask_once_or_more<Q: serde::Serialize, A: serde::de::DeserializeOwned>(
+        &self,
+        id: &SandboxId,
+        path: &str,
+        question: &Q,
+        deadline: Duration,
+        repeat: Repeat,
+    ) -> Result<A> {
+        let name = &object_name(&self.tenant, id.as_str());
+        let trace = self.trace.child(random()).headers();
+        let objects = &namespace(&self.env, SANDBOX_BINDING)?;
+        let question_to = Question { objects, name, path, deadline, repeat, lost: unknown, trace };
+        question_to.ask(question, |head| self.observe(head)).await
     }
 
     /// Notes what the head of an object's answer says of the sandbox.
@@ -199,14 +221,16 @@ impl SandboxObjects {
         if matches!(request.body, crate::services::RequestBody::Json(_)) {
             headers.push(("content-type", "application/json".to_owned()));
         }
-        let outgoing = Outgoing {
-            method: request.method,
-            url: format!("{ORIGIN}/control{}", request.path),
-            headers,
-            body: request_to_js(request.body),
-            deadline: START_DEADLINE + request.deadline + OBJECT_ALLOWANCE,
+        let (method, url) = (request.method, format!("{ORIGIN}/control{}", request.path));
+        let deadline = START_DEADLINE + request.deadline + OBJECT_ALLOWANCE;
+        let repeat = if ["GET", "HEAD"].contains(&method) { Repeat::Harmless } else { Repeat::Never };
+        let body = request_to_js(request.body);
+        let send = async || {
+            let outgoing =
+                Outgoing { method, url: url.clone(), headers: headers.clone(), body: body.clone(), deadline };
+            fetch::send(Destination::Object(&namespace, &name), outgoing).await
         };
-        let response = fetch::send(Destination::Object(&namespace, &name), outgoing).await.map_err(unknown)?;
+        let response = asked(repeat, internal::pause, send).await.map_err(|error| internal::told(error, unknown))?;
         self.observe(&response);
         if let Some(error) = error_of(&response) {
             return Err(error);
@@ -235,7 +259,8 @@ impl Sandboxes for SandboxObjects {
     }
 
     fn describe<'a>(&'a self, id: &'a SandboxId) -> LocalBoxFuture<'a, Result<Described>> {
-        async move { self.ask(id, "/describe", &(), Duration::from_secs(10)).await }.boxed_local()
+        let deadline = Duration::from_secs(10);
+        async move { self.ask_once_or_more(id, "/describe", &(), deadline, Repeat::Harmless).await }.boxed_local()
     }
 
     fn wake<'a>(&'a self, id: &'a SandboxId) -> LocalBoxFuture<'a, Result<Woken>> {

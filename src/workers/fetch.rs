@@ -6,16 +6,9 @@ use futures_util::future::{Either, select};
 use wasm_bindgen::{JsCast, JsValue};
 use worker::{Delay, ObjectNamespace};
 
+pub use crate::fetch_error::FetchError;
+use crate::fetch_error::Thrown;
 use crate::sandbox::container_runtime::Port;
-
-/// Why a request has no answer.
-#[derive(Clone, Debug, thiserror::Error)]
-pub enum FetchError {
-    #[error("no answer within {0:?}")]
-    Deadline(Duration),
-    #[error("{0}")]
-    Failed(String),
-}
 
 /// A request that leaves.
 pub struct Outgoing<'a> {
@@ -40,6 +33,12 @@ pub enum Destination<'a> {
 extern "C" {
     #[wasm_bindgen(catch, js_name = fetch)]
     fn global_fetch(request: &web_sys::Request) -> Result<js_sys::Promise, JsValue>;
+
+    /// The stub of an object. The runtime's own bindings keep of an error its text alone.
+    type Stub;
+
+    #[wasm_bindgen(method, catch)]
+    fn fetch(this: &Stub, request: &web_sys::Request) -> Result<js_sys::Promise, JsValue>;
 }
 
 /// Sends a request and waits for the head of its answer.
@@ -73,8 +72,10 @@ pub async fn send(destination: Destination<'_>, outgoing: Outgoing<'_>) -> Resul
             }
             Destination::Object(namespace, name) => {
                 let stub = namespace.get_by_name(name).map_err(|error| FetchError::Failed(error.to_string()))?;
-                let response = stub.fetch_with_request(worker::Request::from(request)).await;
-                response.map(web_sys::Response::from).map_err(|error| FetchError::Failed(error.to_string()))
+                let stub: Stub = stub.into_rpc();
+                let promise = stub.fetch(&request).map_err(|error| thrown(&error))?;
+                let value = wasm_bindgen_futures::JsFuture::from(promise).await.map_err(|error| thrown(&error))?;
+                value.dyn_into::<web_sys::Response>().map_err(failed)
             }
         }
     };
@@ -110,6 +111,17 @@ pub async fn text(response: &web_sys::Response, limit: usize, deadline: Duration
         Either::Left((text, _)) => text,
         Either::Right(((), _)) => Err(FetchError::Deadline(deadline)),
     }
+}
+
+/// What the stub of an object threw.
+fn thrown(error: &JsValue) -> FetchError {
+    let is = |property: &str| js_sys::Reflect::get(error, &property.into()).is_ok_and(|value| value.is_truthy());
+    FetchError::Thrown(Thrown {
+        message: describe(error),
+        retryable: is("retryable"),
+        overloaded: is("overloaded"),
+        reset: is("durableObjectReset"),
+    })
 }
 
 /// The text of what JavaScript threw.

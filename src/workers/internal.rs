@@ -7,10 +7,11 @@ use std::time::Duration;
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use worker::{Env, Headers, ObjectNamespace, Response};
+use worker::{Delay, Env, Headers, ObjectNamespace, Response};
 
 use super::fetch::{self, Destination, FetchError, Outgoing};
 use crate::error::{Error, Result};
+use crate::fetch_error::{Repeat, asked};
 
 /// Holds an [`Error`] as percent-encoded JSON.
 const ERROR_HEADER: &str = "x-cloudflare-ops-error";
@@ -34,44 +35,55 @@ pub fn namespace(env: &Env, binding: &str) -> Result<ObjectNamespace> {
     })
 }
 
-/// Asks the object of that name on behalf of nobody. `lost` says what it means when no answer comes.
-pub async fn ask<Q: Serialize, A: DeserializeOwned>(
-    namespace: &ObjectNamespace,
-    name: &str,
-    path: &str,
-    question: &Q,
-    deadline: Duration,
-    lost: fn(FetchError) -> Error,
-) -> Result<A> {
-    ask_with(namespace, name, path, question, deadline, lost, Vec::new(), |_| ()).await
+/// A question to the object of that name.
+pub struct Question<'a> {
+    pub objects: &'a ObjectNamespace,
+    pub name: &'a str,
+    pub path: &'a str,
+    pub deadline: Duration,
+    pub repeat: Repeat,
+    /// What it means when no answer comes.
+    pub lost: fn(FetchError) -> Error,
+    /// Headers that name the trace.
+    pub trace: Vec<(&'static str, String)>,
 }
 
-/// The same with more headers; `see` gets the head of the answer.
-#[allow(clippy::too_many_arguments, reason = "the one place that all questions to objects go through")]
-pub async fn ask_with<Q: Serialize, A: DeserializeOwned>(
-    namespace: &ObjectNamespace,
-    name: &str,
-    path: &str,
-    question: &Q,
-    deadline: Duration,
-    lost: fn(FetchError) -> Error,
-    mut headers: Vec<(&'static str, String)>,
-    see: impl FnOnce(&web_sys::Response),
-) -> Result<A> {
-    headers.push(("content-type", "application/json".to_owned()));
-    let body = serde_json::to_string(question).map_err(Error::internal)?;
-    let outgoing =
-        Outgoing { method: "POST", url: format!("{ORIGIN}{path}"), headers, body: Some(body.into()), deadline };
-    let response = fetch::send(Destination::Object(namespace, name), outgoing).await.map_err(lost)?;
-    see(&response);
-    if let Some(error) = error_of(&response) {
-        return Err(error);
+impl Question<'_> {
+    /// Asks with `body` as JSON. `see` gets the head of the answer.
+    pub async fn ask<Q: Serialize, A: DeserializeOwned>(
+        self,
+        body: &Q,
+        see: impl FnOnce(&web_sys::Response),
+    ) -> Result<A> {
+        let Self { objects, name, path, deadline, repeat, lost, trace } = self;
+        let body = serde_json::to_string(body).map_err(Error::internal)?;
+        let headers: Vec<_> = trace.into_iter().chain([("content-type", "application/json".to_owned())]).collect();
+        let send = async || {
+            let (headers, body) = (headers.clone(), Some(body.as_str().into()));
+            let outgoing = Outgoing { method: "POST", url: format!("{ORIGIN}{path}"), headers, body, deadline };
+            fetch::send(Destination::Object(objects, name), outgoing).await
+        };
+        let response = asked(repeat, pause, send).await.map_err(|error| told(error, lost))?;
+        see(&response);
+        if let Some(error) = error_of(&response) {
+            return Err(error);
+        }
+        let text = fetch::text(&response, LARGEST_ANSWER, deadline).await.map_err(lost)?;
+        if response.status() != 200 {
+            return Err(Error::internal(format!("object {name} answered {}: {text}", response.status())));
+        }
+        serde_json::from_str(&text).map_err(Error::internal)
     }
-    let text = fetch::text(&response, LARGEST_ANSWER, deadline).await.map_err(lost)?;
-    if response.status() != 200 {
-        return Err(Error::internal(format!("object {name} answered {}: {text}", response.status())));
-    }
-    serde_json::from_str(&text).map_err(Error::internal)
+}
+
+/// The error for an answer that did not come: the platform's fault, or whatever `lost` makes of it.
+pub fn told(error: FetchError, lost: fn(FetchError) -> Error) -> Error {
+    error.of_platform().unwrap_or_else(|| lost(error))
+}
+
+/// Waits before something is asked again.
+pub async fn pause(duration: Duration) {
+    Delay::from(duration).await;
 }
 
 /// An object's answer.

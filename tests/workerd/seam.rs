@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use reqwest::Method;
 use serde_json::{Value, json};
-use test_support::{Fault, Operation, Sandbox, Stack, Terminal, random_name, within};
+use test_support::{Answer, Fault, Operation, Sandbox, Stack, Terminal, random_name, within};
 
 /// Longest wait for an answer about a command whose own timeout is a second.
 const LIMIT: Duration = Duration::from_secs(45);
@@ -260,4 +261,66 @@ async fn file_routes_meet_the_same_faults() {
         stack.proxy.heal(&sandbox.id);
         sandbox.client.get(&sandbox.file_path("f")).await;
     }
+}
+
+/// Calls a tool in whose course the platform resets objects: see `tests/support/doubles.mjs`.
+async fn while_objects_are_reset(sandbox: &Sandbox, tool: &str, mut arguments: Value, fault: &str) -> Answer {
+    arguments["sandboxId"] = json!(sandbox.id);
+    let request = sandbox.client.request(Method::POST, &format!("/v1/tools/{tool}"));
+    sandbox.client.send(request.header("x-test-throws", fault).json(&arguments)).await
+}
+
+#[tokio::test]
+async fn what_only_reads_outlives_resets_of_the_objects_behind_it() {
+    let sandbox = Stack::shared().sandbox().await;
+    sandbox.sh("echo kept > file").await;
+    for count in [1, 3] {
+        for object in ["TENANT /admit", "SANDBOX /control"] {
+            let fault = format!("{object} {count} durableObjectReset retryable remote");
+            let read = while_objects_are_reset(&sandbox, "readFile", json!({ "path": "file" }), &fault).await;
+            assert_eq!(read.ok()["content"], "kept\n", "{fault}");
+        }
+        let fault = format!("SANDBOX /describe {count} durableObjectReset");
+        let told = while_objects_are_reset(&sandbox, "getSandbox", json!({}), &fault).await;
+        assert_eq!(told.ok()["sandboxId"], sandbox.id.as_str());
+    }
+    let endless = while_objects_are_reset(
+        &sandbox,
+        "readFile",
+        json!({ "path": "file" }),
+        "SANDBOX /control 99 durableObjectReset",
+    );
+    let problem = endless.await.problem(503, "object_unavailable");
+    assert_eq!((&problem.details["reason"], problem.retryable), (&json!("reset"), false), "{problem:?}");
+}
+
+#[tokio::test]
+async fn what_changes_something_is_told_of_a_reset_as_the_platform_says_it() {
+    let sandbox = Stack::shared().sandbox().await;
+    for (properties, reason, retryable) in [
+        ("durableObjectReset retryable", "reset", true),
+        ("durableObjectReset", "reset", false),
+        ("retryable", "connection_lost", true),
+        ("overloaded retryable", "overloaded", false),
+    ] {
+        let fault = format!("SANDBOX / 1 {properties}");
+        for (tool, arguments) in [
+            ("exec", json!({ "command": "echo ran >> ran" })),
+            ("writeFile", json!({ "path": "written", "content": "x" })),
+            ("stopSandbox", json!({})),
+        ] {
+            let answer = while_objects_are_reset(&sandbox, tool, arguments, &fault).await;
+            let problem = answer.problem(503, "object_unavailable");
+            assert_eq!(problem.details["reason"], reason, "{tool}: {problem:?}");
+            assert_eq!(problem.retryable, retryable, "{tool} {properties}");
+            assert_eq!(problem.headers.contains_key("retry-after"), retryable, "{tool} {properties}");
+        }
+    }
+    // The stub that threw passed nothing on, and nothing asked a second time.
+    assert_eq!(sandbox.sh("ls ran written 2>/dev/null | wc -l").await, "0\n");
+    assert_eq!(sandbox.starts(), 1, "it was never stopped");
+    // An error that an object throws of its own accord is no reset.
+    let fault = "SANDBOX /control 1 remote";
+    let answer = while_objects_are_reset(&sandbox, "exec", json!({ "command": "true" }), fault).await;
+    answer.problem(502, "outcome_unknown");
 }

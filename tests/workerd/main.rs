@@ -15,6 +15,7 @@
 mod admission;
 mod archives_and_watches;
 mod arguments;
+mod chaos;
 mod cloning;
 mod commands;
 mod concurrency;

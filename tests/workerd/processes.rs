@@ -154,6 +154,28 @@ async fn a_start_whose_answer_is_lost_starts_once() {
 }
 
 #[tokio::test]
+async fn a_process_outlives_the_commands_and_callers_around_it_and_has_its_sandboxs_variables() {
+    let sandbox = Stack::shared().sandbox_with(json!({"env": {"A": "1", "B": "1"}})).await;
+    let arguments =
+        json!({"name": "x", "command": "echo $A $B; read x; echo $x", "env": {"B": "2"}, "keepStdin": true});
+    let id = start(&sandbox, arguments).await;
+    let before = of(&sandbox, "getProcess", &id, json!({})).await;
+    let mut left = sandbox.open_stream(json!({"command": "echo; sleep 300", "timeout": 600})).await;
+    within("output", Duration::from_secs(30), left.next()).await;
+    drop(left);
+    sandbox.call("exec", json!({"command": "sleep 300", "timeout": 1})).await.problem(504, "timeout");
+    sandbox.sh("exit 0").await;
+    // The command of the reader that left is ended; what stands beside it is not.
+    let ended = || async { (sandbox.sh("pgrep -xc sleep || true").await == "0\n").then_some(()) };
+    eventually("the commands around it have ended", Duration::from_secs(60), ended).await;
+    let after = of(&sandbox, "getProcess", &id, json!({})).await;
+    assert_eq!((&after["pid"], &after["status"]), (&before["pid"], &json!("running")));
+    of(&sandbox, "writeProcessInput", &id, json!({"data": "after\n"})).await;
+    of(&sandbox, "waitForProcess", &id, json!({})).await;
+    assert_eq!(text(&of(&sandbox, "getProcessLogs", &id, json!({})).await), "1 2\nafter\n");
+}
+
+#[tokio::test]
 async fn a_process_survives_workerd_with_its_whole_log() {
     let stack = Stack::start(StackOptions::default());
     let sandbox = stack.sandbox().await;

@@ -57,6 +57,29 @@ async fn a_sandbox_that_sleeps_is_left_alone() {
 }
 
 #[tokio::test]
+async fn a_destroyed_sandbox_is_left_alone_and_nothing_that_is_asked_of_it_starts_it() {
+    let stack = Stack::shared();
+    let sandbox = stack.sandbox_with(json!({"sleepAfter": 1})).await;
+    sandbox.call("destroySandbox", json!({})).await.ok();
+    let asked = stack.proxy.seen(&sandbox.id).len();
+    for (tool, arguments) in [
+        ("getSandbox", json!({})),
+        ("exec", json!({"command": "true"})),
+        ("readFile", json!({"path": "a"})),
+        ("listFiles", json!({})),
+        ("listProcesses", json!({})),
+        ("wakeSandbox", json!({})),
+        ("stopSandbox", json!({})),
+    ] {
+        sandbox.call(tool, arguments).await.problem(404, "not_found");
+    }
+    sandbox.client.get(&sandbox.file_path("a")).await.problem(404, "not_found");
+    // Longer than several idle times: a timer that was not cleared would ask the host.
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    assert_eq!(stack.proxy.seen(&sandbox.id).len(), asked, "its machine is asked for nothing");
+}
+
+#[tokio::test]
 async fn a_running_command_keeps_it_awake_buffered_and_streamed() {
     let sandbox = Stack::shared().sandbox_with(json!({"sleepAfter": 1})).await;
     let buffered = sandbox.exec(json!({"command": "sleep 4; echo $SANDBOX_ID", "timeout": 30})).await;

@@ -48,6 +48,11 @@ impl Host {
         self.child.pid()
     }
 
+    /// Where it keeps the files of its sandboxes.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     /// Everything it has logged so far.
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.folder.with_extension("log")).unwrap_or_default()

@@ -315,10 +315,95 @@ fn the_readme_names_every_tool_with_its_role_and_routes() {
     );
 }
 
+/// One request to the Worker as a document shows it.
+struct Shown {
+    line: usize,
+    method: String,
+    path: String,
+    query: Vec<String>,
+    body: Option<Value>,
+}
+
+/// Every `curl` of a document that asks the Worker.
+fn shown(document: &str) -> Vec<Shown> {
+    let text = read(document).replace("\\\n", "");
+    let requests = text.lines().enumerate().filter(|(_, line)| line.starts_with("curl ") && line.contains("$URL"));
+    let request = |(index, line): (usize, &str)| {
+        let after = |flag: &str| line.split_once(flag).map(|(_, rest)| rest);
+        let body = after(" -d '").map(|rest| rest.rsplit_once('\'').expect("a body ends in a quote").0);
+        let method = match after(" -X ").and_then(|rest| rest.split(' ').next()) {
+            Some(method) => method,
+            None if line.contains(" -T ") => "PUT",
+            None if body.is_some() => "POST",
+            None => "GET",
+        };
+        let target = after("$URL").and_then(|rest| rest.split([' ', '"']).next()).unwrap_or_default();
+        let (path, query) = target.split_once('?').unwrap_or((target, ""));
+        let names = query.split('&').filter_map(|pair| pair.split('=').next()).filter(|name| !name.is_empty());
+        Shown {
+            line: index + 1,
+            method: method.to_owned(),
+            path: path.to_owned(),
+            query: names.map(str::to_owned).collect(),
+            body: body.map(|body| serde_json::from_str(body).unwrap_or_else(|error| panic!("{body}: {error}"))),
+        }
+    };
+    requests.map(request).collect()
+}
+
+/// Whether a path is one of a template, whose `{path}` stands for any number of segments.
+fn is_of(path: &str, template: &str) -> bool {
+    let (mut segments, mut parts) = (path.split('/'), template.split('/'));
+    loop {
+        match (segments.next(), parts.next()) {
+            (None, None) => return true,
+            (Some(_), Some("{path}")) => return true,
+            (Some(segment), Some(part)) if segment == part || part.starts_with('{') => {}
+            _ => return false,
+        }
+    }
+}
+
+#[test]
+fn every_request_that_the_readme_shows_is_one_of_the_api_with_parameters_that_it_has() {
+    let document = openapi();
+    let paths = document["paths"].as_object().unwrap();
+    let requests = shown(README);
+    assert!(requests.len() > 10, "{README} shows what a caller can do");
+    let mut faults = Vec::new();
+    for Shown { line, method, path, query, body } in requests {
+        let exact = paths.keys().find(|template| **template == path);
+        let Some(template) = exact.or_else(|| paths.keys().find(|template| is_of(&path, template))) else {
+            faults.push(format!("{README}: request {line}: openapi/openapi.json has no {path}"));
+            continue;
+        };
+        let operation = &paths[template][method.to_lowercase()];
+        let parameters: Vec<&str> =
+            operation["parameters"].as_array().into_iter().flatten().filter_map(|one| one["name"].as_str()).collect();
+        let schema = &operation["requestBody"]["content"]["application/json"]["schema"];
+        let schema = match schema["$ref"].as_str().and_then(|reference| reference.strip_prefix('#')) {
+            Some(pointer) => document.pointer(pointer).expect("a reference leads somewhere"),
+            None => schema,
+        };
+        if operation.is_null() {
+            faults.push(format!("{README}: request {line}: {path} does not take {method}"));
+        }
+        for name in query.iter().filter(|name| !parameters.contains(&name.as_str())) {
+            faults.push(format!("{README}: request {line}: {method} {template} has no parameter {name}"));
+        }
+        for name in body.iter().filter_map(Value::as_object).flat_map(|body| body.keys()) {
+            if schema["properties"].get(name).is_none() {
+                faults.push(format!("{README}: request {line}: the body of {method} {template} has no field {name}"));
+            }
+        }
+    }
+    nothing(&faults);
+}
+
 #[test]
 fn links_between_documents_lead_to_files() {
     let mut faults = Vec::new();
-    for document in [README, MATRIX, ERRORS, ARCHITECTURE, "CHANGELOG.md", "docs/deploy.md"] {
+    for document in [README, MATRIX, ERRORS, ARCHITECTURE, "CHANGELOG.md", "docs/deploy.md", "docs/observability.md"] {
         let text = read(document);
         for (index, line) in text.lines().enumerate() {
             for target in line.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {

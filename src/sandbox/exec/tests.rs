@@ -158,6 +158,19 @@ fn a_lost_request_of_unknown_boot_is_not_sent_again() {
 }
 
 #[test]
+fn a_reset_of_the_object_in_the_middle_of_a_command_is_bridged_and_one_at_its_start_is_told() {
+    let reset = || Answer::Refuse(Error::new(ErrorCode::ObjectUnavailable, "reset"));
+    let broken = stream(&[started(), stdout("one ", 0)], End::Broken);
+    let bridged = run(vec![broken, reset(), stream(&[started(), stdout("two", 4), exit(0)], End::Clean)]);
+    assert_eq!(bridged.result.unwrap().exit_code, Some(0));
+    assert_eq!(bridged.output, b"one two");
+    assert_eq!(bridged.requests.iter().filter(|(method, ..)| method == "POST").count(), 1);
+    let told = run(vec![reset(), stream(&[started(), exit(0)], End::Clean)]);
+    assert_eq!(code(&told), Some(ErrorCode::ObjectUnavailable), "nobody knows whether it began, or where");
+    assert_eq!(told.requests.len(), 1);
+}
+
+#[test]
 fn a_refusal_before_anything_began_is_passed_on() {
     for refusal in [ErrorCode::SandboxUnavailable, ErrorCode::InvalidArguments, ErrorCode::QuotaExceeded] {
         let run = run(vec![Answer::Refuse(Error::new(refusal, "no"))]);

@@ -58,8 +58,7 @@ pub struct Input {
     #[serde(default)]
     #[schema(format = DateTime)]
     pub expires_at: Option<String>,
-    /// Whether commands reach the internet; default true. Where a sandbox cannot be kept from it, as on a sandbox host
-    /// so far, a creation without is refused.
+    /// Whether commands reach the internet; default true. What the machine cannot give, with or without, is refused.
     #[serde(default)]
     pub internet: Option<bool>,
     /// Repository to clone into /workspace, in a directory of its name: `https://` or `http://`. Credentials in it are used for the

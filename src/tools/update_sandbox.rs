@@ -41,7 +41,7 @@ pub struct Input {
     /// Whether it stays awake although nobody uses it.
     #[serde(default)]
     pub keep_alive: Option<bool>,
-    /// Whether commands reach the internet, from the next start on. Where a sandbox cannot be kept from it, that start is refused.
+    /// Whether commands reach the internet, from the next start on. A start that the machine cannot make so is refused.
     #[serde(default)]
     pub internet: Option<bool>,
     /// Seconds from now after which it is destroyed, used or not; 0 means never. Not together with `expiresAt`.

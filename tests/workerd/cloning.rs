@@ -1,13 +1,13 @@
 //! Repositories cloned at creation, from a real git server, with and without credentials.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use serde_json::json;
-use test_support::{Stack, StackOptions, eventually, random_name, scratch_folder};
+use test_support::{Internet, Stack, StackOptions, eventually, random_name, scratch_folder};
 
 /// `user` and password that the private repositories take.
 const USER: &str = "us%40er";
@@ -21,6 +21,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// A git server over HTTP: `/private/…` wants the credentials, `/silent/…` never answers.
 struct GitServer {
     address: String,
+    _internet: Internet,
 }
 
 impl GitServer {
@@ -60,15 +61,9 @@ impl GitServer {
                 std::thread::spawn(move || serve(connection, &root));
             }
         });
-        Self { address: format!("{}:{port}", own_address()) }
+        let internet = Internet::connect();
+        Self { address: format!("{}:{port}", internet.address), _internet: internet }
     }
-}
-
-/// An address of this machine that is not its loopback, which sandboxes may be kept from.
-fn own_address() -> String {
-    let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
-    let known = socket.connect("192.0.2.1:9").and_then(|()| socket.local_addr());
-    known.map_or_else(|_| "127.0.0.1".to_owned(), |address| address.ip().to_string())
 }
 
 fn serve(connection: TcpStream, root: &PathBuf) -> Option<()> {

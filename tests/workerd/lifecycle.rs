@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use reqwest::Method;
 use serde_json::{Value, json};
-use test_support::{Fault, Operation, Stack, StackOptions, eventually, find_by_argument, random_name};
+use test_support::{Fault, Internet, Operation, Stack, StackOptions, eventually, find_by_argument, random_name};
 
 #[tokio::test]
 async fn a_sandbox_is_made_once_and_found_again() {
@@ -24,6 +24,37 @@ async fn a_sandbox_is_made_once_and_found_again() {
         arguments["id"] = json!(sandbox.id);
         sandbox.client.call("createSandbox", &arguments).await.problem(409, "conflict");
     }
+}
+
+/// Says whether a connection to a server out there, and one inside the sandbox, comes about.
+fn reach(internet: &Internet, port: u16) -> Value {
+    let command = format!(
+        "import socket\nfor address in [('{}', {port}), socket.create_server(('127.0.0.1', 0))]:\n    \
+         try: socket.create_connection(getattr(address, 'getsockname', lambda: address)(), 5); print('reached')\n    \
+         except OSError: print('refused')",
+        internet.address
+    );
+    json!({"command": command, "language": "python"})
+}
+
+#[tokio::test]
+async fn internet_holds_from_the_start_of_a_sandbox_to_its_next_one() {
+    let internet = Internet::connect();
+    let server = std::net::TcpListener::bind("0.0.0.0:0").unwrap();
+    let ask = reach(&internet, server.local_addr().unwrap().port());
+    let sandbox = Stack::shared().sandbox_with(json!({"internet": false})).await;
+    assert_eq!(sandbox.exec(ask.clone()).await["stdout"], "refused\nreached\n");
+    let changed = sandbox.call("updateSandbox", json!({"internet": true})).await.ok();
+    assert_eq!((&changed["internet"], &changed["internetPending"]), (&json!(true), &json!(true)));
+    assert_eq!(sandbox.exec(ask.clone()).await["stdout"], "refused\nreached\n");
+    sandbox.call("stopSandbox", json!({})).await.ok();
+    assert_eq!(sandbox.exec(ask.clone()).await["stdout"], "reached\nreached\n");
+    let told = sandbox.call("getSandbox", json!({})).await.ok();
+    assert_eq!((&told["internet"], &told["internetPending"]), (&json!(true), &Value::Null));
+    let changed = sandbox.call("updateSandbox", json!({"internet": false})).await.ok();
+    assert_eq!((&changed["internet"], &changed["internetPending"]), (&json!(false), &json!(true)));
+    sandbox.call("stopSandbox", json!({})).await.ok();
+    assert_eq!(sandbox.exec(ask).await["stdout"], "refused\nreached\n");
 }
 
 #[tokio::test]

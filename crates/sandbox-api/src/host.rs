@@ -21,7 +21,7 @@ pub struct HostStart {
     /// Environment of every command in the sandbox.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
-    /// Whether commands reach the network beyond the sandbox. `false` is refused where that would not hold.
+    /// Whether commands reach the network beyond the sandbox. What would not hold is refused.
     #[serde(default = "yes")]
     pub internet: bool,
 }
@@ -74,4 +74,7 @@ pub struct HostHealth {
     pub sandboxes: u64,
     /// What separates its sandboxes from the machine and from each other.
     pub isolation: Isolation,
+    /// Why sandboxes with internet are refused, where they are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub no_internet: Option<String>,
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::host::HostOptions;
+use crate::host::{HostOptions, UplinkArguments};
 use crate::secret::{self, Moved};
 use crate::serve::{self, Credentials, Endpoint, ServeOptions};
 
@@ -33,6 +33,9 @@ enum Mode {
     Serve(ServeArguments),
     /// Starts and serves many sandboxes on this machine.
     Host(HostArguments),
+    /// Connects one sandbox of a host; started by the host itself.
+    #[command(hide = true)]
+    Uplink(UplinkArguments),
     /// Prints the control API as OpenAPI 3.1.
     Openapi,
 }
@@ -85,6 +88,12 @@ struct HostArguments {
     /// Sandboxes at once.
     #[arg(long, default_value_t = 1000)]
     max_sandboxes: usize,
+    /// Which network sandboxes with internet have.
+    #[arg(long, value_enum, default_value_t = NetworkKind::Own)]
+    network: NetworkKind,
+    /// Private ranges of the machine's network are in reach of sandboxes; its own addresses never are.
+    #[arg(long)]
+    allow_private: bool,
 }
 
 /// What separates sandboxes from the machine and from each other.
@@ -96,11 +105,21 @@ pub(crate) enum IsolationKind {
     None,
 }
 
+/// Which network sandboxes with internet have. Those without have none in either case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum NetworkKind {
+    /// One of their own: the machine and private ranges are out of reach.
+    Own,
+    /// The machine's, with everything that the machine reaches.
+    Shared,
+}
+
 /// Runs what the command line says.
 pub fn run() -> Result<(), String> {
     match Cli::parse().mode {
         Mode::Serve(arguments) => serve::run(serve_options(arguments)?),
         Mode::Host(arguments) => crate::host::run(host_options(arguments)?),
+        Mode::Uplink(arguments) => crate::host::uplink(arguments),
         Mode::Openapi => {
             print!("{}", crate::openapi::yaml()?);
             Ok(())
@@ -145,6 +164,8 @@ fn host_options(arguments: HostArguments) -> Result<HostOptions, String> {
         token_fd: arguments.token_fd.ok_or(format!("no token: give --token-fd or set {HOST_TOKEN}"))?,
         isolation: arguments.isolation,
         max_sandboxes: arguments.max_sandboxes,
+        network: arguments.network,
+        allow_private: arguments.allow_private,
     })
 }
 

@@ -2,19 +2,30 @@
 //!
 //! Own user, process, mount, IPC, host name and cgroup namespaces. The system is read-only, `/etc` is generated but for
 //! what name resolution, certificates and the linker need, `/workspace` is the sandbox's own, `/tmp` and `/run` are
-//! memory. The network is the machine's: a network of the sandbox's own would be one more argument here.
+//! memory. The network is the sandbox's own, with nothing in it but loopback until the host connects it; or, where the host
+//! was told so, the machine's.
 
 use std::ffi::OsString;
 use std::fs;
+use std::os::fd::RawFd;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use sandbox_api::WORKSPACE;
+use sandbox_api::{NetworkIsolation, WORKSPACE};
 
 use super::launch::Launcher;
 use super::layout::Layout;
 use crate::serve::Credentials;
+
+/// What differs between sandboxes.
+pub(super) struct Inside {
+    /// Where bubblewrap tells of the processes and namespaces that it made.
+    pub(super) told: Option<RawFd>,
+    /// bubblewrap waits until this ends.
+    pub(super) gate: Option<RawFd>,
+    pub(super) network: NetworkIsolation,
+}
 
 /// The program.
 pub(super) const PROGRAM: &str = "bwrap";
@@ -22,8 +33,13 @@ pub(super) const PROGRAM: &str = "bwrap";
 /// User and group inside.
 const INSIDE_ID: &str = "1000";
 
-/// Bytes of each file system in memory.
-const MEMORY_FILES_BYTES: u64 = 1 << 30;
+/// File systems in memory: path, mode, and the bytes they may grow to.
+const MEMORY_FILES: [(&str, &str, u64); 4] = [
+    ("/tmp", "1777", 512 << 20),
+    ("/var/tmp", "1777", 128 << 20),
+    ("/dev/shm", "1777", 64 << 20),
+    ("/run", "0755", 16 << 20),
+];
 
 /// How long the proof may take.
 const PROOF_PATIENCE: Duration = Duration::from_secs(10);
@@ -32,7 +48,7 @@ const PROOF_PATIENCE: Duration = Duration::from_secs(10);
 const SYSTEM: [&str; 6] = ["/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"];
 
 /// Parts of the machine's `/etc` that programs need and that tell nothing of its users.
-const ETC: [&str; 13] = [
+const ETC: [&str; 12] = [
     "alternatives",
     "ca-certificates",
     "fonts",
@@ -43,19 +59,18 @@ const ETC: [&str; 13] = [
     "mime.types",
     "pki",
     "protocols",
-    "resolv.conf",
     "services",
     "ssl",
 ];
 
-/// The program's path, as the host's own `PATH` has it.
-pub(super) fn find() -> Option<PathBuf> {
+/// A program's path, as the host's own `PATH` has it.
+pub(super) fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path).map(|directory| directory.join(PROGRAM)).find(|program| program.is_file())
+    std::env::split_paths(&path).map(|directory| directory.join(program)).find(|program| program.is_file())
 }
 
 /// Arguments up to the command to run inside.
-pub(super) fn arguments(layout: &Layout, workspace: &Path) -> Vec<OsString> {
+pub(super) fn arguments(layout: &Layout, workspace: &Path, inside: &Inside) -> Vec<OsString> {
     let mut arguments = Arguments::default();
     for flag in [
         "--unshare-user",
@@ -69,6 +84,9 @@ pub(super) fn arguments(layout: &Layout, workspace: &Path) -> Vec<OsString> {
         "--clearenv",
     ] {
         arguments.add([flag]);
+    }
+    if inside.network != NetworkIsolation::Shared {
+        arguments.add(["--unshare-net"]);
     }
     arguments.add(["--uid", INSIDE_ID]).add(["--gid", INSIDE_ID]).add(["--hostname", "sandbox"]);
     arguments.add(["--cap-drop", "ALL"]);
@@ -95,10 +113,16 @@ pub(super) fn arguments(layout: &Layout, workspace: &Path) -> Vec<OsString> {
         let source = layout.etc().join(name);
         arguments.add([OsString::from("--ro-bind"), source.into(), format!("/etc/{name}").into()]);
     }
+    let resolver = layout.resolver(inside.network);
+    arguments.add([OsString::from("--ro-bind"), resolver.into(), "/etc/resolv.conf".into()]);
+    for (option, descriptor) in [("--info-fd", inside.told), ("--block-fd", inside.gate)] {
+        if let Some(descriptor) = descriptor {
+            arguments.add([option, &descriptor.to_string()]);
+        }
+    }
     arguments.add(["--proc", "/proc"]).add(["--dev", "/dev"]);
-    let size = MEMORY_FILES_BYTES.to_string();
-    for (path, mode) in [("/tmp", "1777"), ("/run", "0755"), ("/var/tmp", "1777")] {
-        arguments.add(["--perms", mode, "--size", &size, "--tmpfs", path]);
+    for (path, mode, bytes) in MEMORY_FILES {
+        arguments.add(["--perms", mode, "--size", &bytes.to_string(), "--tmpfs", path]);
     }
     arguments.add([OsString::from("--bind"), workspace.into(), WORKSPACE.into()]);
     arguments.add(["--remount-ro", "/"]).add(["--chdir", WORKSPACE]);
@@ -138,7 +162,8 @@ async fn attempt(launcher: &Launcher, layout: &Layout, workspace: &Path) -> Resu
     }
     let credentials =
         launcher.changes_user().then_some(Credentials { uid: super::identity::FIRST, gid: super::identity::FIRST });
-    let mut command = launcher.command(layout, workspace, credentials, &[]);
+    let inside = Inside { told: None, gate: None, network: NetworkIsolation::None };
+    let mut command = launcher.command(layout, workspace, credentials, &inside, &[]);
     command.arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true);
     let output = tokio::time::timeout(PROOF_PATIENCE, command.output())
         .await

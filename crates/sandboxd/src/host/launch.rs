@@ -6,11 +6,13 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use sandbox_api::{HostStart, Isolation};
+use rustix::pipe::{PipeFlags, pipe_with};
+use sandbox_api::{HostStart, Isolation, NetworkIsolation};
 use tokio::process::{Child, Command};
 
-use super::bubblewrap;
+use super::bubblewrap::{self, Inside};
 use super::layout::Layout;
+use super::network::{Network, WayOut};
 use crate::cli::IsolationKind;
 use crate::http::Token;
 use crate::secret;
@@ -24,6 +26,7 @@ pub(super) struct Launcher {
     /// This very program, also after its file was replaced.
     program: File,
     root: bool,
+    way_out: WayOut,
 }
 
 /// What one start needs.
@@ -32,6 +35,7 @@ pub(super) struct Start<'a> {
     pub(super) workspace: &'a Path,
     pub(super) credentials: Option<Credentials>,
     pub(super) request: &'a HostStart,
+    pub(super) network: NetworkIsolation,
     pub(super) token: &'a Token,
     /// The listening socket of its control API.
     pub(super) socket: OwnedFd,
@@ -41,8 +45,32 @@ impl Launcher {
     pub(super) fn new(kind: IsolationKind) -> io::Result<Self> {
         let root = rustix::process::geteuid().is_root();
         // Sandboxes get no environment, so the search is the host's own.
-        let bubblewrap = (kind == IsolationKind::Bubblewrap).then(bubblewrap::find).flatten();
-        Ok(Self { kind, bubblewrap, program: File::open("/proc/self/exe")?, root })
+        let bubblewrap = (kind == IsolationKind::Bubblewrap).then(|| bubblewrap::find(bubblewrap::PROGRAM)).flatten();
+        Ok(Self { kind, bubblewrap, program: File::open("/proc/self/exe")?, root, way_out: WayOut::Shared })
+    }
+
+    /// Gives the sandboxes to come a way out.
+    pub(super) fn give(&mut self, way_out: WayOut) {
+        self.way_out = way_out;
+    }
+
+    /// What connects a sandbox that is to have a network of its own.
+    pub(super) fn network(&self) -> Option<&Network> {
+        match &self.way_out {
+            WayOut::Own(network) => Some(network),
+            WayOut::Shared | WayOut::Missing(_) => None,
+        }
+    }
+
+    /// What a sandbox will reach that shall reach the internet, or shall not; or why this host cannot do that.
+    pub(super) fn reach(&self, internet: bool) -> Result<NetworkIsolation, &str> {
+        match (self.kind, internet, &self.way_out) {
+            (IsolationKind::None, false, _) => Err("without isolation no sandbox can be kept from the network"),
+            (IsolationKind::Bubblewrap, false, _) => Ok(NetworkIsolation::None),
+            (IsolationKind::None, true, _) | (_, true, WayOut::Shared) => Ok(NetworkIsolation::Shared),
+            (_, true, WayOut::Own(_)) => Ok(NetworkIsolation::Own),
+            (_, true, WayOut::Missing(reason)) => Err(reason),
+        }
     }
 
     /// Whether bubblewrap is needed and was not found.
@@ -55,8 +83,9 @@ impl Launcher {
         self.root
     }
 
-    pub(super) fn isolation(&self) -> Isolation {
-        super::isolation(self.kind, self.root)
+    /// What separates a sandbox that has such a network.
+    pub(super) fn isolation(&self, network: NetworkIsolation) -> Isolation {
+        super::isolation(self.kind, self.root, network)
     }
 
     pub(super) fn kind(&self) -> IsolationKind {
@@ -69,24 +98,41 @@ impl Launcher {
         layout: &Layout,
         workspace: &Path,
         credentials: Option<Credentials>,
+        inside: &Inside,
         descriptors: &[RawFd],
     ) -> Command {
-        let program = format!("/proc/self/fd/{}", self.program.as_raw_fd());
+        let program = self.program();
         let mut command = match self.kind {
             IsolationKind::Bubblewrap => {
                 let mut command = Command::new(self.bubblewrap.as_deref().unwrap_or(Path::new(bubblewrap::PROGRAM)));
-                command.args(bubblewrap::arguments(layout, workspace)).arg("--").arg(program);
+                command.args(bubblewrap::arguments(layout, workspace, inside)).arg("--").arg(program);
                 command
             }
             IsolationKind::None => Command::new(program),
         };
-        command.env_clear().current_dir("/").process_group(0);
         if let Some(Credentials { uid, gid }) = credentials {
             command.uid(uid).gid(gid);
         }
         let mut descriptors = descriptors.to_vec();
+        descriptors.extend(inside.told.into_iter().chain(inside.gate));
+        self.prepare(&mut command, descriptors, self.kind == IsolationKind::None);
+        command
+    }
+
+    /// This program as a command outside of all sandboxes.
+    pub(super) fn itself(&self, descriptors: &[RawFd]) -> Command {
+        let mut command = Command::new(self.program());
+        self.prepare(&mut command, descriptors.to_vec(), false);
+        command
+    }
+
+    fn program(&self) -> String {
+        format!("/proc/self/fd/{}", self.program.as_raw_fd())
+    }
+
+    fn prepare(&self, command: &mut Command, mut descriptors: Vec<RawFd>, dies_with_host: bool) {
+        command.env_clear().current_dir("/").process_group(0);
         descriptors.push(self.program.as_raw_fd());
-        let dies_with_host = self.kind == IsolationKind::None;
         // SAFETY: only async-signal-safe calls, on values that the closure owns.
         unsafe {
             command.pre_exec(move || {
@@ -102,25 +148,31 @@ impl Launcher {
                 Ok(())
             });
         }
-        command
     }
 
-    /// Starts the daemon. Secrets travel in anonymous files, never on the command line.
-    pub(super) fn start(&self, start: Start<'_>) -> io::Result<Child> {
-        let Start { layout, workspace, credentials, request, token, socket } = start;
+    /// Starts the daemon. Secrets travel in anonymous files, never on the command line. With it comes where bubblewrap
+    /// tells of the sandbox that is to be connected.
+    pub(super) fn start(&self, start: Start<'_>) -> io::Result<(Child, Option<OwnedFd>)> {
+        let Start { layout, workspace, credentials, request, network, token, socket } = start;
         let token = secret::anonymous_file(token.reveal())?;
         let environment = secret::anonymous_file(&serde_json::to_string(&request.env)?)?;
         let descriptors = [token.as_raw_fd(), environment.as_raw_fd(), socket.as_raw_fd()];
-        let mut command = self.command(layout, workspace, credentials, &descriptors);
+        let (told, teller) = match network {
+            NetworkIsolation::Own => pipe_with(PipeFlags::CLOEXEC).map(|(told, teller)| (Some(told), Some(teller)))?,
+            NetworkIsolation::Shared | NetworkIsolation::None => (None, None),
+        };
+        let inside = Inside { told: teller.as_ref().map(AsRawFd::as_raw_fd), gate: None, network };
+        let mut command = self.command(layout, workspace, credentials, &inside, &descriptors);
         command
             .args(["serve", "--listen-fd", &secret::number(&socket)])
             .args(["--token-fd", &secret::number(&token)])
             .args(["--env-fd", &secret::number(&environment)])
             .args(["--sandbox-id", &request.sandbox_id])
-            .args(["--isolation-json", &serde_json::to_string(&self.isolation())?]);
+            .args(["--isolation-json", &serde_json::to_string(&self.isolation(network))?]);
         if self.kind == IsolationKind::None {
             command.arg("--root").arg(workspace);
         }
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::inherit()).spawn()
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::inherit()).spawn()?;
+        Ok((child, told))
     }
 }

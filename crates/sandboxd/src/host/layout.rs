@@ -18,6 +18,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::FlockOperation;
+use sandbox_api::NetworkIsolation;
 
 use super::remove;
 use crate::http::random_hex;
@@ -69,7 +70,9 @@ impl Layout {
         ] {
             make(&path, mode)?;
         }
-        for (name, content) in GENERATED {
+        let resolver = format!("nameserver {}\n", super::network::RESOLVER);
+        let resolvers = [(RESOLVER_ONLINE, resolver.as_str()), (RESOLVER_OFFLINE, "")];
+        for (name, content) in GENERATED.into_iter().chain(resolvers) {
             let path = self.etc().join(name);
             fs::write(&path, content)?;
             fs::set_permissions(&path, Permissions::from_mode(0o644))?;
@@ -81,7 +84,16 @@ impl Layout {
         self.runtime.join("etc")
     }
 
-    /// Names of the files in [`Layout::etc`].
+    /// What stands for `/etc/resolv.conf` in a sandbox.
+    pub(super) fn resolver(&self, network: NetworkIsolation) -> PathBuf {
+        match network {
+            NetworkIsolation::Shared => PathBuf::from("/etc/resolv.conf"),
+            NetworkIsolation::Own => self.etc().join(RESOLVER_ONLINE),
+            NetworkIsolation::None => self.etc().join(RESOLVER_OFFLINE),
+        }
+    }
+
+    /// Names of the files in [`Layout::etc`] that are bound under them.
     pub(super) fn etc_names() -> impl Iterator<Item = &'static str> {
         GENERATED.into_iter().map(|(name, _)| name)
     }
@@ -138,6 +150,10 @@ impl Drop for Layout {
         }
     }
 }
+
+/// Which servers a sandbox asks for names, with a way out and without.
+const RESOLVER_ONLINE: &str = "resolv.online.conf";
+const RESOLVER_OFFLINE: &str = "resolv.offline.conf";
 
 /// Files of `/etc` that say nothing of the machine.
 const GENERATED: [(&str, &str); 5] = [

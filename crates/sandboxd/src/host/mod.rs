@@ -6,12 +6,13 @@
 //!
 //! The host makes each listening socket and hands the descriptor in, so that nothing inside has a path to it. Workspaces
 //! live on in the data directory until they are deleted; everything else ends with the host.
-//! Leaves out: networks of the sandboxes' own, and limits of memory and processes; `health` says what holds.
+//! Leaves out: limits of memory and processes; `health` says what holds.
 
 mod bubblewrap;
 mod identity;
 mod launch;
 mod layout;
+mod network;
 mod proxy;
 mod remove;
 pub(crate) mod routes;
@@ -26,10 +27,12 @@ use std::sync::Arc;
 use sandbox_api::{Isolation, NetworkIsolation};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::cli::IsolationKind;
+use crate::cli::{IsolationKind, NetworkKind};
 use crate::http::{Listener, Token};
 use crate::secret;
 use layout::Layout;
+pub(crate) use network::uplink::{UplinkArguments, run as uplink};
+use network::{Network, WayOut};
 use sandboxes::Sandboxes;
 
 /// The command line of `sandboxd host`, with the token still behind its descriptor.
@@ -39,6 +42,8 @@ pub(crate) struct HostOptions {
     pub(crate) token_fd: RawFd,
     pub(crate) isolation: IsolationKind,
     pub(crate) max_sandboxes: usize,
+    pub(crate) network: NetworkKind,
+    pub(crate) allow_private: bool,
 }
 
 /// Runs until a signal ends it.
@@ -58,10 +63,13 @@ pub(crate) fn run(options: HostOptions) -> Result<(), String> {
 }
 
 async fn serve(options: HostOptions, token: Token) -> Result<(), String> {
-    let launcher = launch::Launcher::new(options.isolation).map_err(|error| error.to_string())?;
+    let mut launcher = launch::Launcher::new(options.isolation).map_err(|error| error.to_string())?;
     let layout = Layout::prepare(&options.data_dir, launcher.changes_user())?;
     match options.isolation {
-        IsolationKind::Bubblewrap => bubblewrap::prove(&launcher, &layout).await?,
+        IsolationKind::Bubblewrap => {
+            bubblewrap::prove(&launcher, &layout).await?;
+            launcher.give(way_out(&launcher, &layout, &options).await);
+        }
         IsolationKind::None => tracing::warn!(
             "--isolation none: commands run on this machine as they are, with its files, processes and network in reach"
         ),
@@ -86,8 +94,31 @@ async fn serve(options: HostOptions, token: Token) -> Result<(), String> {
     Ok(())
 }
 
+/// How sandboxes get to the internet. Where they do not, the host says why and refuses those that want to.
+async fn way_out(launcher: &launch::Launcher, layout: &Layout, options: &HostOptions) -> WayOut {
+    if options.network == NetworkKind::Shared {
+        tracing::warn!(
+            "--network shared: sandboxes with internet reach all that this machine reaches, its loopback included"
+        );
+        return WayOut::Shared;
+    }
+    let complaint = match Network::find(options.allow_private) {
+        Some(network) => match network.prove(launcher, layout).await {
+            Ok(()) => return WayOut::Own(network),
+            Err(reason) => format!("slirp4netns does not work here: {reason}"),
+        },
+        None => "slirp4netns is not installed".to_owned(),
+    };
+    let reason = format!(
+        "{complaint}; make slirp4netns work (it needs /dev/net/tun), give sandboxes `internet: false`, or start the host \
+         with --network shared"
+    );
+    tracing::warn!(reason, "sandboxes with internet are refused");
+    WayOut::Missing(reason)
+}
+
 /// What a kind of isolation separates, for `health`.
-fn isolation(kind: IsolationKind, own_user: bool) -> Isolation {
+fn isolation(kind: IsolationKind, own_user: bool, network: NetworkIsolation) -> Isolation {
     let bubblewrap = kind == IsolationKind::Bubblewrap;
     Isolation {
         kind: if bubblewrap { "bubblewrap" } else { "none" }.into(),
@@ -95,6 +126,6 @@ fn isolation(kind: IsolationKind, own_user: bool) -> Isolation {
         processes: bubblewrap,
         mounts: bubblewrap,
         ipc: bubblewrap,
-        network: NetworkIsolation::Shared,
+        network,
     }
 }

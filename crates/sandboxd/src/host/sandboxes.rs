@@ -19,13 +19,16 @@ use std::time::Duration;
 use axum::body::Body;
 use http_body_util::BodyExt;
 use hyper::Request;
-use sandbox_api::{ControlErrorCode, Health, HostHealth, HostSandbox, HostStart, HostStopped, ResourcesReleased};
+use sandbox_api::{
+    ControlErrorCode, Health, HostHealth, HostSandbox, HostStart, HostStopped, NetworkIsolation, ResourcesReleased,
+};
 use tokio::process::Child;
 use tokio::sync::watch;
 
 use super::identity::{Identities, is_of_sandbox};
 use super::launch::{Launcher, Start};
 use super::layout::Layout;
+use super::network::Uplink;
 use super::proxy::Proxy;
 use super::remove;
 use crate::cli::IsolationKind;
@@ -64,6 +67,8 @@ pub(super) struct Running {
     /// The process that the host started: bubblewrap, or the daemon itself.
     process: i32,
     exited: watch::Receiver<bool>,
+    /// Its way out, which ends with it.
+    _uplink: Option<Uplink>,
 }
 
 impl Slot {
@@ -111,12 +116,14 @@ impl Sandboxes {
     }
 
     pub(super) fn health(&self) -> HostHealth {
+        let reach = self.launcher.reach(true);
         HostHealth {
             status: "ok".into(),
             version: env!("CARGO_PKG_VERSION").into(),
             api_version: sandbox_api::API_VERSION,
             sandboxes: self.running.load(Ordering::Relaxed) as u64,
-            isolation: self.launcher.isolation(),
+            isolation: self.launcher.isolation(reach.unwrap_or(NetworkIsolation::None)),
+            no_internet: reach.err().map(str::to_owned),
         }
     }
 
@@ -153,6 +160,10 @@ impl Sandboxes {
     }
 
     async fn boot(&self, name: &str, request: &HostStart, slot: &Arc<Slot>) -> Result<Arc<Running>, Problem> {
+        let network = self.launcher.reach(request.internet).map_err(|reason| match request.internet {
+            true => unavailable(&format!("internet: this host has no way out: {reason}")),
+            false => Problem::invalid(format!("internet: {reason}")),
+        })?;
         let place = Place::take(&self.running, self.limit)?;
         let token = Token::random().map_err(Problem::internal)?;
         let (workspace, credentials) = self.workspace(name).map_err(Problem::internal)?;
@@ -163,19 +174,36 @@ impl Sandboxes {
             workspace: &workspace,
             credentials,
             request,
+            network,
             token: &token,
             socket: listening.into(),
         };
-        let child = self.launcher.start(start).map_err(Problem::internal)?;
+        let (child, told) = self.launcher.start(start).map_err(Problem::internal)?;
         let process = child.id().map_or(0, u32::cast_signed);
         let proxy = Proxy::new(socket.0.clone(), &token).map_err(Problem::internal)?;
         let (exit, exited) = watch::channel(false);
         tokio::spawn(watch_over(name.to_owned(), child, exit, slot.clone(), socket, place));
         // A start that the caller abandons, or that fails, must not leave a sandbox that nobody knows.
         let abandoned = Abandoned { process, kind: self.launcher.kind(), armed: true };
-        let health = first_answer(&proxy, exited.clone()).await?;
-        let running =
-            Arc::new(Running { boot_id: health.boot_id, api_version: health.api_version, proxy, process, exited });
+        let connect = async {
+            match (self.launcher.network(), told) {
+                (Some(network), Some(told)) => {
+                    let uplink = network.connect(&self.launcher, told, credentials, false).await;
+                    uplink.map(Some).map_err(|reason| unavailable(&reason))
+                }
+                _ => Ok(None),
+            }
+        };
+        // Commands come after the answer to the start, so that none meets a network that does not stand yet.
+        let (health, uplink) = tokio::try_join!(first_answer(&proxy, exited.clone()), connect)?;
+        let running = Arc::new(Running {
+            boot_id: health.boot_id,
+            api_version: health.api_version,
+            proxy,
+            process,
+            exited,
+            _uplink: uplink,
+        });
         *slot.running() = Some(running.clone());
         if *running.exited.borrow() {
             *slot.running() = None;

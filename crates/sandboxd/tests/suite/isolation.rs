@@ -108,7 +108,8 @@ fn health_says_what_holds() {
     let health = host.sandbox("a").call("GET", "/v1/health", &[], b"").json();
     assert_eq!(health["status"], "ok");
     assert_eq!(health["apiVersion"], sandbox_api::API_VERSION);
-    let expected = json!({"kind": "bubblewrap", "user": true, "processes": true, "mounts": true, "ipc": true, "network": "shared"});
+    let expected =
+        json!({"kind": "bubblewrap", "user": true, "processes": true, "mounts": true, "ipc": true, "network": "own"});
     assert_eq!(health["isolation"], expected);
     assert_eq!(host.call("GET", "/v1/health", b"").json()["isolation"], expected);
 }

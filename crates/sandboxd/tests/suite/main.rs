@@ -7,8 +7,12 @@ mod entries;
 mod environment;
 mod files;
 mod hosting;
+#[expect(unreachable_pub, reason = "test-support exports it")]
+#[path = "../../../../tests/support/src/internet.rs"]
+mod internet;
 mod isolation;
 mod life;
+mod network;
 mod output;
 mod pieces;
 mod process_logs;

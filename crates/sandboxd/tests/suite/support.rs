@@ -38,6 +38,24 @@ impl Host {
         Self::spawn(command, scratch(), &[])
     }
 
+    /// A host that finds no programs but those in that directory.
+    pub(crate) fn start_with_programs(programs: &Path) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sandboxd"));
+        command.env("PATH", programs);
+        Self::spawn(command, scratch(), &[])
+    }
+
+    /// A host on a machine whose tunnel device is open to all, as that user. Only root can arrange this.
+    pub(crate) fn start_with_open_device(uid: u32) -> Self {
+        let data = scratch();
+        std::os::unix::fs::chown(data.path(), Some(uid), Some(uid)).expect("root changes owners");
+        let script = "mount -t tmpfs none /dev/net && mknod -m 0666 /dev/net/tun c 10 200 && \
+                      exec setpriv --reuid=\"$1\" --regid=\"$1\" --clear-groups -- \"$2\" \"${@:3}\"";
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "bash", "-c", script, "bash", &uid.to_string(), env!("CARGO_BIN_EXE_sandboxd")]);
+        Self::spawn(command, data, &[])
+    }
+
     pub(crate) fn start_in(data: TempDir, arguments: &[&str]) -> Self {
         Self::spawn(Command::new(env!("CARGO_BIN_EXE_sandboxd")), data, arguments)
     }

@@ -16,7 +16,7 @@ mod probe;
 pub(crate) mod secrets;
 
 use crate::build::Size;
-use crate::setup::{self, Bubblewrap, Bundler, NativeTarget, Node, NodeModules, Requirement, WasmTarget};
+use crate::setup::{self, Bubblewrap, Bundler, NativeTarget, Node, NodeModules, Requirement, Slirp4netns, WasmTarget};
 use crate::{build, run, sandboxd, terminal, workspace};
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
@@ -47,11 +47,14 @@ pub(crate) struct Options {
     /// Show what the Worker logs of calls as it is, as lines of JSON
     #[arg(long)]
     raw_log: bool,
+    /// Which network sandboxes with internet have
+    #[arg(long, value_enum, default_value_t = Network::Own)]
+    network: Network,
 }
 
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
 enum Isolation {
-    /// Own user, process, mount and ipc namespaces
+    /// Own user, process, mount, network and ipc namespaces
     Bubblewrap,
     /// No isolation at all: commands run as this user, with this user's files
     None,
@@ -66,11 +69,28 @@ impl Isolation {
     }
 }
 
+#[derive(Clone, Copy, PartialEq, ValueEnum)]
+enum Network {
+    /// One of their own: this machine and private ranges are out of reach
+    Own,
+    /// This machine's, with everything it reaches
+    Shared,
+}
+
+impl Network {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Own => "own",
+            Self::Shared => "shared",
+        }
+    }
+}
+
 pub(crate) fn run(options: &Options) -> Result<()> {
     let folder = workspace::root().join(".cloudflare-ops");
     let secrets = Secrets::load(&folder)?;
     let mut running = only_one(&folder)?;
-    ensure_tools(options.isolation)?;
+    ensure_tools(options)?;
     terminal::step("Building sandboxd");
     let binary = sandboxd::build()?;
     build::worker(Size::AsCompiled)?;
@@ -78,7 +98,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 
     let mut family = Family::new()?;
     terminal::step(&format!("Starting the sandbox host (isolation: {})", options.isolation.as_str()));
-    let host_url = start_host(&mut family, &binary, &folder, &secrets, options.isolation)?;
+    let host_url = start_host(&mut family, &binary, &folder, &secrets, options)?;
 
     let port = probe::free_port(options.port)?;
     if port != options.port {
@@ -122,12 +142,15 @@ fn only_one(folder: &Path) -> Result<File> {
     Ok(file)
 }
 
-fn ensure_tools(isolation: Isolation) -> Result<()> {
+fn ensure_tools(options: &Options) -> Result<()> {
     let bundler = Bundler::pinned()?;
     let mut needed: Vec<&dyn Requirement> = vec![];
-    if isolation == Isolation::Bubblewrap {
+    if options.isolation == Isolation::Bubblewrap {
         // First, because it may ask for a password.
         needed.push(&Bubblewrap);
+        if options.network == Network::Own {
+            needed.push(&Slirp4netns);
+        }
     }
     needed.extend([&WasmTarget as &dyn Requirement, &NativeTarget, &Node, &NodeModules, &bundler]);
     setup::ensure(&needed)
@@ -139,11 +162,12 @@ fn start_host(
     binary: &Path,
     folder: &Path,
     secrets: &Secrets,
-    isolation: Isolation,
+    options: &Options,
 ) -> Result<String> {
     let log = workspace::logs().join("sandboxd-host.log");
     let mut command = run::command(binary);
-    command.args(["host", "--listen", "127.0.0.1:0", "--isolation", isolation.as_str(), "--data-dir"]);
+    command.args(["host", "--listen", "127.0.0.1:0", "--isolation", options.isolation.as_str()]);
+    command.args(["--network", options.network.as_str(), "--data-dir"]);
     command.arg(sandbox_data(folder)).env("SANDBOX_HOST_TOKEN", &secrets.host_token);
     family.start("the sandbox host", command, &log)?;
     let deadline = Instant::now() + HOST_START;

@@ -13,6 +13,7 @@ mod node;
 mod node_modules;
 mod python;
 mod rustup;
+mod slirp4netns;
 mod wasm_target;
 
 pub(crate) use bubblewrap::Bubblewrap;
@@ -22,6 +23,7 @@ pub(crate) use native_target::{NativeTarget, StaticTarget};
 pub(crate) use node::Node;
 pub(crate) use node_modules::NodeModules;
 pub(crate) use python::Python;
+pub(crate) use slirp4netns::Slirp4netns;
 pub(crate) use wasm_target::{WasmCompiler, WasmTarget};
 
 use crate::terminal;

@@ -10,7 +10,8 @@ use crate::build::Size;
 use crate::deploy::{self, Environment};
 use crate::run::{self, Task};
 use crate::setup::{
-    self, Bubblewrap, Bundler, NativeTarget, Node, NodeModules, Python, Requirement, WasmTarget, find_program,
+    self, Bubblewrap, Bundler, NativeTarget, Node, NodeModules, Python, Requirement, Slirp4netns, WasmTarget,
+    find_program,
 };
 use crate::{bench, build, sandboxd, terminal, workspace};
 use anyhow::{Context, Result, bail, ensure};
@@ -109,6 +110,7 @@ fn ensure_tools(tiers: &[Tier]) -> Result<()> {
     let any = |some: &[Tier]| tiers.iter().any(|tier| some.contains(tier));
     if any(&[Tier::Native, Tier::Workerd, Tier::Clients, Tier::Bench]) {
         needed.push(&Bubblewrap);
+        needed.push(&Slirp4netns);
     }
     if any(&[Tier::Lint, Tier::Deploy, Tier::Workerd, Tier::Clients, Tier::Bench]) {
         needed.push(&WasmTarget);

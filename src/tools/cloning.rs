@@ -109,6 +109,7 @@ mod tests {
             signal: None,
             ended_by,
             out_of_memory: false,
+            out_of_disk: false,
             stdout: CapturedOutput { data: "abc\n".into(), ..CapturedOutput::default() },
             stderr: CapturedOutput { data: stderr.into(), ..CapturedOutput::default() },
             duration_ms: 7,

@@ -95,9 +95,12 @@ pub struct Output {
     /// Name of the signal that ended it, such as SIGKILL.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub signal: Option<String>,
-    /// Present and true when the kernel killed a process of the sandbox for want of memory meanwhile.
+    /// Present and true when it was killed while the sandbox's memory was used up.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub out_of_memory: Option<bool>,
+    /// Present and true when it was killed because the sandbox's disk was used up.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub out_of_disk: Option<bool>,
     /// Milliseconds from spawn to exit.
     pub execution_time: u64,
     /// Sandbox it ran in.
@@ -225,6 +228,7 @@ fn outcome(exit: ExecExit, sandbox_id: &SandboxId, timeout_ms: u64) -> Result<Ou
                 truncated,
                 signal: exit.signal,
                 out_of_memory: exit.out_of_memory.then_some(true),
+                out_of_disk: exit.out_of_disk.then_some(true),
                 execution_time: exit.duration_ms,
                 sandbox_id: sandbox_id.to_string(),
             })
@@ -259,6 +263,7 @@ mod tests {
             signal: None,
             ended_by,
             out_of_memory: false,
+            out_of_disk: false,
             stdout: CapturedOutput { data: "so far".into(), ..CapturedOutput::default() },
             stderr: CapturedOutput::default(),
             duration_ms: 7,

@@ -43,9 +43,12 @@ pub struct ProcessSummary {
     /// Name of the signal that ended the last run, such as SIGKILL.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub signal: Option<String>,
-    /// Present and true when the kernel killed a process of the sandbox for want of memory meanwhile.
+    /// Present and true when it was killed while the sandbox's memory was used up.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub out_of_memory: Option<bool>,
+    /// Present and true when it was killed because the sandbox's disk was used up.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub out_of_disk: Option<bool>,
     /// Why it could not be started, or why its end is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
@@ -75,6 +78,7 @@ impl ProcessSummary {
             exit_code: info.exit_code,
             signal: info.signal,
             out_of_memory: info.out_of_memory.then_some(true),
+            out_of_disk: info.out_of_disk.then_some(true),
             error: info.error,
             left_behind: info.left_behind.then_some(true),
             stdin_open: info.stdin_open,

@@ -58,6 +58,24 @@ async fn internet_holds_from_the_start_of_a_sandbox_to_its_next_one() {
 }
 
 #[tokio::test]
+async fn a_command_reaches_neither_the_worker_nor_the_host() {
+    let stack = Stack::shared();
+    let port = |url: &str| url.rsplit(':').next().and_then(|it| it.trim_end_matches('/').parse::<u16>().ok()).unwrap();
+    let ports = [port(stack.worker().url()), stack.host().port()];
+    let command = format!(
+        "import socket\nfor address in ['127.0.0.1', '10.0.2.2']:\n  for port in {ports:?}:\n    \
+         try: socket.create_connection((address, port), 5); print('reached', address, port)\n    \
+         except OSError: print('refused')"
+    );
+    let sandbox = stack.sandbox().await;
+    let output = sandbox.exec(json!({"command": command, "language": "python"})).await;
+    assert_eq!(output["stdout"], "refused\n".repeat(4), "{output}");
+    for port in ports {
+        std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
+    }
+}
+
+#[tokio::test]
 async fn a_sandbox_tells_of_itself() {
     let sandbox = Stack::shared().sandbox().await;
     sandbox.sh("true").await;

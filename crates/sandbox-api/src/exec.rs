@@ -157,9 +157,12 @@ pub struct ExecExit {
     pub signal: Option<String>,
     /// Why it ended.
     pub ended_by: EndedBy,
-    /// Whether the kernel's out-of-memory killer struck in this sandbox while it ran.
+    /// Whether it ended by SIGKILL while processes of this sandbox were killed because its memory was used up.
     #[serde(default)]
     pub out_of_memory: bool,
+    /// Whether it ended by SIGKILL because the disk of this sandbox was used up.
+    #[serde(default)]
+    pub out_of_disk: bool,
     /// Standard output.
     pub stdout: CapturedOutput,
     /// Standard error.

@@ -27,18 +27,51 @@ pub struct Health {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Limits {
-    /// Bytes of memory.
+    /// Bytes of memory of all processes together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub memory_bytes: Option<u64>,
-    /// Number of processes.
+    pub memory: Option<Bound>,
+    /// Bytes of `/tmp`, `/var/tmp`, `/dev/shm` and `/run` together, which are memory too; each has a part of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub processes: Option<u64>,
+    pub memory_files: Option<Bound>,
+    /// Processes and threads.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub processes: Option<Bound>,
+    /// Bytes that the workspace takes on the disk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk: Option<Bound>,
+    /// Open files of one process.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub open_files: Option<Bound>,
     /// Execs at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub concurrent_execs: Option<u64>,
     /// Background processes at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub concurrent_processes: Option<u64>,
+}
+
+/// One bound, and who holds it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Bound {
+    /// The most there can be.
+    pub most: u64,
+    /// What holds it.
+    pub by: Means,
+}
+
+/// What holds a bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum Means {
+    /// A control group: the kernel, for the sandbox as a whole.
+    Cgroup,
+    /// A resource limit: the kernel, by the sandbox's user.
+    Rlimit,
+    /// A file system of that size.
+    Filesystem,
+    /// The daemon looks from time to time and kills what is beyond it: for a moment there can be more.
+    Watch,
 }
 
 /// What separates a sandbox from its machine. Says what is, not what was wished for.

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::Isolation;
+use crate::{Isolation, Limits};
 
 /// Body of `PUT /v1/sandboxes/{name}`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -74,6 +74,9 @@ pub struct HostHealth {
     pub sandboxes: u64,
     /// What separates its sandboxes from the machine and from each other.
     pub isolation: Isolation,
+    /// What bounds each of its sandboxes.
+    #[serde(default)]
+    pub limits: Limits,
     /// Why sandboxes with internet are refused, where they are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub no_internet: Option<String>,

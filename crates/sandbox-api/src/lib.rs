@@ -25,7 +25,7 @@ pub use files::{
     FileType, FileWritten, MoveRequest, Moved, PathEncoding, SearchMatch, SearchRequest, SearchResult, Truncation,
     UPLOAD_ID_HEADER, UploadProgress, WatchEnd, WatchEnded, watch_event,
 };
-pub use health::{Health, Isolation, Limits, Metrics, NetworkIsolation};
+pub use health::{Bound, Health, Isolation, Limits, Means, Metrics, NetworkIsolation};
 pub use host::{HostHealth, HostSandbox, HostStart, ResourcesReleased};
 pub use life::{Activity, Environment, HostStopped};
 pub use processes::{

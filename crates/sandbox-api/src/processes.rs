@@ -127,9 +127,12 @@ pub struct ProcessInfo {
     /// Why the last run ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_by: Option<EndedBy>,
-    /// Whether the kernel's out-of-memory killer struck in this sandbox while the last run ended by SIGKILL.
+    /// Whether the last run ended by SIGKILL while processes of this sandbox were killed because its memory was used up.
     #[serde(default)]
     pub out_of_memory: bool,
+    /// Whether the last run ended by SIGKILL because the disk of this sandbox was used up.
+    #[serde(default)]
+    pub out_of_disk: bool,
     /// Why it could not be started, or why its end is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::host::{HostOptions, UplinkArguments};
+use crate::host::{Bounds, HostOptions, UplinkArguments};
 use crate::secret::{self, Moved};
 use crate::serve::{self, Credentials, Endpoint, ServeOptions};
 
@@ -69,6 +69,9 @@ struct ServeArguments {
     /// What separates this sandbox from its machine, as JSON, for `health`.
     #[arg(long)]
     isolation_json: Option<String>,
+    /// Bounds of this sandbox, as JSON, as in `health`: those by `rlimit` and `watch` are held by this daemon.
+    #[arg(long)]
+    limits_json: Option<String>,
 }
 
 #[derive(Args)]
@@ -88,6 +91,15 @@ struct HostArguments {
     /// Sandboxes at once.
     #[arg(long, default_value_t = 1000)]
     max_sandboxes: usize,
+    /// Mebibytes of memory of one sandbox; 0 is no bound.
+    #[arg(long, default_value_t = 4096)]
+    memory_mib: u64,
+    /// Mebibytes of disk of one sandbox; 0 is no bound.
+    #[arg(long, default_value_t = 10_240)]
+    disk_mib: u64,
+    /// Processes and threads of one sandbox; 0 is no bound.
+    #[arg(long, default_value_t = 1024)]
+    max_processes: u64,
     /// Which network sandboxes with internet have.
     #[arg(long, value_enum, default_value_t = NetworkKind::Own)]
     network: NetworkKind,
@@ -138,6 +150,11 @@ fn serve_options(arguments: ServeArguments) -> Result<ServeOptions, String> {
         .map(|json| serde_json::from_str(&json))
         .transpose()
         .map_err(|error| format!("--isolation-json: {error}"))?;
+    let limits = arguments
+        .limits_json
+        .map(|json| serde_json::from_str(&json))
+        .transpose()
+        .map_err(|error| format!("--limits-json: {error}"))?;
     let endpoint = match (arguments.listen_fd, arguments.unix) {
         (Some(number), _) => Endpoint::Descriptor(number),
         (None, Some(path)) => Endpoint::Unix(path),
@@ -152,6 +169,7 @@ fn serve_options(arguments: ServeArguments) -> Result<ServeOptions, String> {
         root: arguments.root,
         credentials: arguments.user.or(root_user.then_some(UNPRIVILEGED)),
         isolation,
+        limits: limits.unwrap_or_default(),
     })
 }
 
@@ -164,6 +182,11 @@ fn host_options(arguments: HostArguments) -> Result<HostOptions, String> {
         token_fd: arguments.token_fd.ok_or(format!("no token: give --token-fd or set {HOST_TOKEN}"))?,
         isolation: arguments.isolation,
         max_sandboxes: arguments.max_sandboxes,
+        bounds: Bounds {
+            memory_bytes: arguments.memory_mib.saturating_mul(1 << 20),
+            disk_bytes: arguments.disk_mib.saturating_mul(1 << 20),
+            processes: arguments.max_processes,
+        },
         network: arguments.network,
         allow_private: arguments.allow_private,
     })

@@ -75,6 +75,7 @@ fn exit(code: i32) -> String {
         signal: None,
         ended_by: EndedBy::Exit,
         out_of_memory: false,
+        out_of_disk: false,
         stdout: Default::default(),
         stderr: Default::default(),
         duration_ms: 3,

@@ -79,6 +79,7 @@ fn info(status: ProcessStatus) -> ProcessInfo {
         signal: None,
         ended_by: None,
         out_of_memory: false,
+        out_of_disk: false,
         error: None,
         left_behind: false,
         stdin_open: false,

@@ -41,6 +41,11 @@ const MEMORY_FILES: [(&str, &str, u64); 4] = [
     ("/run", "0755", 16 << 20),
 ];
 
+/// All of them together.
+pub(super) fn memory_files_bytes() -> u64 {
+    MEMORY_FILES.iter().map(|(_, _, bytes)| bytes).sum()
+}
+
 /// How long the proof may take.
 const PROOF_PATIENCE: Duration = Duration::from_secs(10);
 

@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use rustix::pipe::{PipeFlags, pipe_with};
-use sandbox_api::{HostStart, Isolation, NetworkIsolation};
+use sandbox_api::{HostStart, Isolation, Limits, NetworkIsolation};
 use tokio::process::{Child, Command};
 
+use super::bounds::Bounds;
 use super::bubblewrap::{self, Inside};
 use super::layout::Layout;
 use super::network::{Network, WayOut};
@@ -27,6 +28,7 @@ pub(super) struct Launcher {
     program: File,
     root: bool,
     way_out: WayOut,
+    limits: Limits,
 }
 
 /// What one start needs.
@@ -42,11 +44,12 @@ pub(super) struct Start<'a> {
 }
 
 impl Launcher {
-    pub(super) fn new(kind: IsolationKind) -> io::Result<Self> {
+    pub(super) fn new(kind: IsolationKind, bounds: Bounds) -> io::Result<Self> {
         let root = rustix::process::geteuid().is_root();
         // Sandboxes get no environment, so the search is the host's own.
         let bubblewrap = (kind == IsolationKind::Bubblewrap).then(|| bubblewrap::find(bubblewrap::PROGRAM)).flatten();
-        Ok(Self { kind, bubblewrap, program: File::open("/proc/self/exe")?, root, way_out: WayOut::Shared })
+        let limits = bounds.limits(kind, root);
+        Ok(Self { kind, bubblewrap, program: File::open("/proc/self/exe")?, root, way_out: WayOut::Shared, limits })
     }
 
     /// Gives the sandboxes to come a way out.
@@ -86,6 +89,11 @@ impl Launcher {
     /// What separates a sandbox that has such a network.
     pub(super) fn isolation(&self, network: NetworkIsolation) -> Isolation {
         super::isolation(self.kind, self.root, network)
+    }
+
+    /// What bounds each sandbox.
+    pub(super) fn limits(&self) -> &Limits {
+        &self.limits
     }
 
     pub(super) fn kind(&self) -> IsolationKind {
@@ -168,6 +176,7 @@ impl Launcher {
             .args(["--token-fd", &secret::number(&token)])
             .args(["--env-fd", &secret::number(&environment)])
             .args(["--sandbox-id", &request.sandbox_id])
+            .args(["--limits-json", &serde_json::to_string(&self.limits)?])
             .args(["--isolation-json", &serde_json::to_string(&self.isolation(network))?]);
         if self.kind == IsolationKind::None {
             command.arg("--root").arg(workspace);

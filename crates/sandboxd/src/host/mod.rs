@@ -6,8 +6,8 @@
 //!
 //! The host makes each listening socket and hands the descriptor in, so that nothing inside has a path to it. Workspaces
 //! live on in the data directory until they are deleted; everything else ends with the host.
-//! Leaves out: limits of memory and processes; `health` says what holds.
 
+mod bounds;
 mod bubblewrap;
 mod identity;
 mod launch;
@@ -30,6 +30,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::cli::{IsolationKind, NetworkKind};
 use crate::http::{Listener, Token};
 use crate::secret;
+pub(crate) use bounds::Bounds;
 use layout::Layout;
 pub(crate) use network::uplink::{UplinkArguments, run as uplink};
 use network::{Network, WayOut};
@@ -42,6 +43,7 @@ pub(crate) struct HostOptions {
     pub(crate) token_fd: RawFd,
     pub(crate) isolation: IsolationKind,
     pub(crate) max_sandboxes: usize,
+    pub(crate) bounds: Bounds,
     pub(crate) network: NetworkKind,
     pub(crate) allow_private: bool,
 }
@@ -63,7 +65,7 @@ pub(crate) fn run(options: HostOptions) -> Result<(), String> {
 }
 
 async fn serve(options: HostOptions, token: Token) -> Result<(), String> {
-    let mut launcher = launch::Launcher::new(options.isolation).map_err(|error| error.to_string())?;
+    let mut launcher = launch::Launcher::new(options.isolation, options.bounds).map_err(|error| error.to_string())?;
     let layout = Layout::prepare(&options.data_dir, launcher.changes_user())?;
     match options.isolation {
         IsolationKind::Bubblewrap => {

@@ -123,6 +123,7 @@ impl Sandboxes {
             api_version: sandbox_api::API_VERSION,
             sandboxes: self.running.load(Ordering::Relaxed) as u64,
             isolation: self.launcher.isolation(reach.unwrap_or(NetworkIsolation::None)),
+            limits: self.launcher.limits().clone(),
             no_internet: reach.err().map(str::to_owned),
         }
     }

@@ -4,6 +4,7 @@
 //! refused before anything happens. Leaves out sessions and ports, which have routes of their own later.
 
 mod activity;
+mod bounds;
 mod events;
 mod exec;
 mod files;
@@ -26,7 +27,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use hyper::StatusCode;
 use hyper::header::HeaderValue;
-use sandbox_api::{API_VERSION, BOOT_ID_HEADER, ControlErrorCode, Health, Isolation, Limits, Metrics};
+use sandbox_api::{API_VERSION, BOOT_ID_HEADER, Bound, ControlErrorCode, Health, Isolation, Limits, Means, Metrics};
 
 use crate::http::{Listener, Problem, Token, discard, json, random_hex};
 use crate::secret;
@@ -51,6 +52,7 @@ pub(crate) struct ServeOptions {
     pub(crate) root: PathBuf,
     pub(crate) credentials: Option<Credentials>,
     pub(crate) isolation: Option<Isolation>,
+    pub(crate) limits: Limits,
 }
 
 /// Runs until a signal ends it.
@@ -69,6 +71,11 @@ pub(crate) fn run(options: ServeOptions) -> Result<(), String> {
         .transpose()
         .map_err(|error| format!("could not read the sandbox's environment: {error}"))?;
     let open_files = raise_open_files();
+    let mut limits = options.limits.clone();
+    let processes = bounds::bound_processes(&mut limits);
+    limits.open_files = Some(Bound { most: open_files.rlim_max, by: Means::Rlimit });
+    limits.concurrent_execs = Some(exec::CONCURRENT_EXECS as u64);
+    limits.concurrent_processes = Some(processes::CONCURRENT_PROCESSES as u64);
     // A file that grows beyond a limit is an error of that write, not the end of the daemon. Commands get the default
     // action back.
     // SAFETY: ignoring a signal installs no handler.
@@ -88,6 +95,8 @@ pub(crate) fn run(options: ServeOptions) -> Result<(), String> {
         shell: settings::shell(),
         isolation: options.isolation.unwrap_or_else(|| settings::unstated_isolation(options.credentials)),
         credentials: options.credentials,
+        limits,
+        processes,
         open_files,
         root,
     };
@@ -134,7 +143,7 @@ async fn serve(settings: Arc<Settings>, endpoint: Endpoint) -> std::io::Result<(
     let listener = endpoint.listen()?;
     let supervisors = Arc::new(tree::Supervisors::default());
     let table = Arc::new(exec::Table::new(settings.clone(), supervisors.clone()));
-    let router = router(settings, supervisors.clone(), table)?;
+    let router = router(settings.clone(), supervisors.clone(), table)?;
     tracing::info!("ready");
     let obey = async {
         loop {
@@ -147,6 +156,7 @@ async fn serve(settings: Arc<Settings>, endpoint: Endpoint) -> std::io::Result<(
     tokio::select! {
         () = listener.serve(router) => {}
         result = obey => result?,
+        () = bounds::watch(settings, supervisors.clone()) => {}
     }
     supervisors.shut_down();
     Ok(())
@@ -240,18 +250,13 @@ async fn guard(State(settings): State<Arc<Settings>>, request: Request, next: Ne
 /// What this sandbox is.
 #[utoipa::path(get, path = "/v1/health", tag = "sandbox", operation_id = "health", responses((status = 200, body = Health)))]
 async fn health(State(sandbox): State<Arc<Sandbox>>) -> Response {
-    let limits = Limits {
-        concurrent_execs: Some(exec::CONCURRENT_EXECS as u64),
-        concurrent_processes: Some(processes::CONCURRENT_PROCESSES as u64),
-        ..Limits::default()
-    };
     let health = Health {
         status: "ok".into(),
         boot_id: sandbox.settings.boot_id.to_string(),
         version: env!("CARGO_PKG_VERSION").into(),
         api_version: API_VERSION,
         uptime: sandbox.started.elapsed().as_secs_f64(),
-        limits,
+        limits: sandbox.settings.limits.clone(),
         isolation: sandbox.settings.isolation.clone(),
     };
     json(StatusCode::OK, &health)

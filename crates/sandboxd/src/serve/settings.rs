@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use sandbox_api::{Isolation, NetworkIsolation, WORKSPACE};
+use sandbox_api::{Isolation, Limits, NetworkIsolation, WORKSPACE};
 
 use super::tree::{Credentials, check_environment};
 use crate::http::Token;
@@ -22,6 +22,9 @@ pub(crate) struct Settings {
     pub(crate) sandbox_id: Option<String>,
     pub(crate) shell: String,
     pub(crate) isolation: Isolation,
+    pub(crate) limits: Limits,
+    /// Bound of processes that commands get, where there is one.
+    pub(crate) processes: Option<libc::rlimit>,
     /// Limit of open files that commands get.
     pub(crate) open_files: libc::rlimit,
 }

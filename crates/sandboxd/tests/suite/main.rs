@@ -1,6 +1,7 @@
 //! The real binary, real processes, real bubblewrap. Every test has a host of its own and ends it.
 
 mod archives;
+mod bounds;
 mod commands;
 mod disconnects;
 mod entries;

@@ -134,13 +134,16 @@ impl Network {
         } else if let Some(Credentials { uid, gid }) = credentials {
             command.uid(uid).gid(gid);
         }
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::inherit()).kill_on_drop(true);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).kill_on_drop(true);
+        // What slirp4netns says of itself is told only where it fails.
+        command.stderr(if talkative { Stdio::piped() } else { Stdio::inherit() });
         let mut process = command.spawn()?;
         drop((reporter, until));
         let mut word = [0u8; 1];
         if pipe::Receiver::from_owned_fd(ready)?.read(&mut word).await? == 0 {
-            let status = process.wait().await?;
-            return Err(io::Error::other(format!("{PROGRAM} ended early ({status})")));
+            let output = process.wait_with_output().await?;
+            let words = String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ");
+            return Err(io::Error::other(format!("{PROGRAM} ended early ({}) {words}", output.status)));
         }
         Ok(Uplink { _process: process, _held: held })
     }

@@ -124,6 +124,7 @@ impl Exec {
             signal: None,
             ended_by: EndedBy::Exit,
             out_of_memory: false,
+            out_of_disk: false,
             duration,
         });
         self.gone();
@@ -262,6 +263,7 @@ impl Owner for Exec {
             signal: end.signal,
             ended_by: end.ended_by,
             out_of_memory: end.out_of_memory,
+            out_of_disk: end.out_of_disk,
             stdout,
             stderr,
             duration_ms: end.duration.as_millis() as u64,

@@ -212,6 +212,7 @@ impl Process {
             signal: end.and_then(|end| end.signal.clone()),
             ended_by: end.map(|end| end.ended_by),
             out_of_memory: end.is_some_and(|end| end.out_of_memory),
+            out_of_disk: end.is_some_and(|end| end.out_of_disk),
             error: state.error.clone(),
             left_behind: state.has_ended() && !state.tree_gone,
             stdin_open: state.input.is_open(),

@@ -32,6 +32,7 @@ pub(super) struct Launch<'a> {
     pub(super) stderr: OwnedFd,
     pub(super) credentials: Option<Credentials>,
     pub(super) open_files: libc::rlimit,
+    pub(super) processes: Option<libc::rlimit>,
 }
 
 /// A command that was started.
@@ -81,6 +82,7 @@ pub(super) fn launch<T>(
         cwd: launch.cwd.as_ptr(),
         credentials: launch.credentials,
         open_files: launch.open_files,
+        processes: launch.processes,
         changed_signals: *CHANGED_SIGNALS,
         command_stack: stacks.command(),
         cwd_errno: AtomicI32::new(0),

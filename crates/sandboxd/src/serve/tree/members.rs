@@ -5,7 +5,10 @@ use std::fs;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use tokio::sync::Notify;
+
 use super::launch::Stacks;
+use super::strikes::Strikes;
 
 /// Rounds in which a tree that grows while it is being stopped is looked at again.
 const STOP_ROUNDS: usize = 64;
@@ -122,6 +125,10 @@ pub(crate) struct Supervisors {
     live: Mutex<HashMap<i32, Option<Stacks>>>,
     /// What ended supervisors stood on: fresh memory costs more than it looks.
     spare: Mutex<Vec<Stacks>>,
+    /// Wakes who waits for one.
+    arrival: Notify,
+    /// Processes that were killed because the sandbox is beyond a bound.
+    pub(crate) strikes: Strikes,
 }
 
 impl Supervisors {
@@ -141,6 +148,14 @@ impl Supervisors {
 
     pub(super) fn add(&self, pid: i32, stacks: Option<Stacks>) {
         self.live().insert(pid, stacks);
+        self.arrival.notify_one();
+    }
+
+    /// Waits until there is one.
+    pub(crate) async fn busy(&self) {
+        while self.live().is_empty() {
+            self.arrival.notified().await;
+        }
     }
 
     /// All live supervisors.

@@ -2,7 +2,8 @@
 //!
 //! `command` checks what is to run, `start` makes its pipes, `launch` and `supervisor` bring it to life under a `filter`,
 //! `run` watches until nothing of it is left, `members` finds and kills processes, `memory` asks for the kernel's
-//! out-of-memory killer, `kept` bounds what is remembered of the ended. Who keeps the output and says when it is to end is an [`Owner`].
+//! out-of-memory killer, `strikes` counts what the daemon killed for want of memory or disk, `kept` bounds what is
+//! remembered of the ended. Who keeps the output and says when it is to end is an [`Owner`].
 
 mod command;
 mod filter;
@@ -12,6 +13,7 @@ mod members;
 mod memory;
 mod run;
 mod start;
+mod strikes;
 mod supervisor;
 
 pub(crate) use command::{Command, check_environment, check_id, signal};

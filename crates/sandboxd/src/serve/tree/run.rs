@@ -25,6 +25,7 @@ use tokio::time::{Instant, sleep_until};
 use super::members::{self, Supervisors};
 use super::memory::OutOfMemory;
 use super::start::Started;
+use super::strikes::Before;
 use super::supervisor::{REPORT_BYTES, Report};
 
 /// Pause between two rounds of killing.
@@ -94,6 +95,7 @@ pub(crate) struct End {
     pub(crate) signal: Option<String>,
     pub(crate) ended_by: EndedBy,
     pub(crate) out_of_memory: bool,
+    pub(crate) out_of_disk: bool,
     pub(crate) duration: Duration,
 }
 
@@ -136,6 +138,7 @@ pub(crate) struct Run<O> {
     supervisor: i32,
     supervisors: Arc<Supervisors>,
     out_of_memory: OutOfMemory,
+    before: Before,
     started: Instant,
     reports: Source,
     stdout: Source,
@@ -169,12 +172,13 @@ pub(super) struct Pipes {
 
 impl<O: Owner> Run<O> {
     pub(crate) fn new(owner: Arc<O>, started: Started) -> Self {
-        let Started { supervisor, supervisors, out_of_memory, pipes, .. } = started;
+        let Started { supervisor, supervisors, out_of_memory, before, pipes, .. } = started;
         Self {
             owner,
             supervisor,
             supervisors,
             out_of_memory,
+            before,
             started: Instant::now(),
             reports: Source(Some(pipes.reports)),
             stdout: Source(Some(pipes.stdout)),
@@ -377,7 +381,9 @@ impl<O: Owner> Run<O> {
             exit_code,
             signal: signal.map(signal_name),
             ended_by,
-            out_of_memory: killed && self.out_of_memory.struck(),
+            out_of_memory: killed
+                && (self.supervisors.strikes.memory_since(&self.before) || self.out_of_memory.struck()),
+            out_of_disk: killed && self.supervisors.strikes.disk_since(&self.before),
             duration: self.started.elapsed(),
         }
     }

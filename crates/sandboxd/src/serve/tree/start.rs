@@ -13,6 +13,7 @@ use super::launch::{Launch, LaunchError, Launched, launch};
 use super::members::{self, Supervisors};
 use super::memory::OutOfMemory;
 use super::run::Pipes;
+use super::strikes::Before;
 use crate::http::Problem;
 use crate::serve::Settings;
 
@@ -34,6 +35,7 @@ pub(crate) struct Started {
     pub(super) supervisor: i32,
     pub(super) supervisors: Arc<Supervisors>,
     pub(super) out_of_memory: OutOfMemory,
+    pub(super) before: Before,
     pub(super) pipes: Pipes,
 }
 
@@ -52,6 +54,7 @@ pub(crate) fn start(
     settings: &Settings,
     supervisors: &Arc<Supervisors>,
 ) -> Result<Started, Refused> {
+    let before = supervisors.strikes.before();
     let (stdin, writer) = match input {
         Input::Nothing => (nothing().map_err(system)?, None),
         Input::Pipe => {
@@ -71,6 +74,7 @@ pub(crate) fn start(
         stderr: stderr_writer,
         credentials: settings.credentials,
         open_files: settings.open_files,
+        processes: settings.processes,
     };
     let Launched { supervisor, pid, reports, stacks, meanwhile: out_of_memory } =
         launch(what, stacks, OutOfMemory::watch).map_err(|error| refused(error, command.program()))?;
@@ -83,7 +87,7 @@ pub(crate) fn start(
         members::kill_all(supervisor);
         Refused::Request(Problem::internal(error))
     })?;
-    Ok(Started { pid, input, supervisor, supervisors: supervisors.clone(), out_of_memory, pipes })
+    Ok(Started { pid, input, supervisor, supervisors: supervisors.clone(), out_of_memory, before, pipes })
 }
 
 /// A standard input that is at its end from the start.

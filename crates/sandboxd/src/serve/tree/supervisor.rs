@@ -44,6 +44,8 @@ pub(super) struct Orders {
     pub(super) changed_signals: u64,
     /// Limit of open files to give back to the command, since the daemon raises its own.
     pub(super) open_files: libc::rlimit,
+    /// Where there is a bound.
+    pub(super) processes: Option<libc::rlimit>,
     /// Upper end of the stack on which the command's process runs until its program takes over.
     pub(super) command_stack: *mut c_void,
     /// The command's answer to the supervisor: why the directory, or the program, was refused.
@@ -156,6 +158,9 @@ extern "C" fn command(orders: *mut c_void) -> c_int {
             left &= left - 1;
         }
         let _ = syscall!(Sysno::prlimit64, 0, libc::RLIMIT_NOFILE, &raw const (*orders).open_files, 0);
+        if let Some(processes) = &(*orders).processes {
+            let _ = syscall!(Sysno::prlimit64, 0, libc::RLIMIT_NPROC, &raw const *processes, 0);
+        }
         let _ = syscall!(Sysno::umask, 0o022);
         for (number, source) in (*orders).stdio.iter().enumerate() {
             if let Err(error) = syscall!(Sysno::dup3, *source, number, 0) {

@@ -137,7 +137,7 @@ impl Network {
         command.stdin(Stdio::null()).stdout(Stdio::null()).kill_on_drop(true);
         // What slirp4netns says of itself is told only where it fails.
         command.stderr(if talkative { Stdio::piped() } else { Stdio::inherit() });
-        let mut process = command.spawn()?;
+        let process = command.spawn()?;
         drop((reporter, until));
         let mut word = [0u8; 1];
         if pipe::Receiver::from_owned_fd(ready)?.read(&mut word).await? == 0 {

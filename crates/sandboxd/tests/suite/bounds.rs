@@ -84,11 +84,12 @@ fn a_memory_hog_is_ended_and_its_outcome_says_why() {
     let many = "for i in $(seq 8); do python3 -c \"x = b'x' * (60 << 20); import time; time.sleep(9880)\" & done; wait";
     let mut many = sandbox.stream(json!({"command": many, "timeoutMs": 60_000}));
     many.next();
+    // All eight would be 480 MB; what they share is counted for each of them here and once by the bound.
     // Their shell's command line has the words too.
     let left = || processes_with("time.sleep(9880)").len().saturating_sub(1);
     eventually("some are killed and the others fit", || {
         let metrics = sandbox.call("GET", "/v1/metrics", &[], b"").json();
-        (1..8).contains(&left()) && metrics["memoryMb"].as_f64().is_some_and(|it| (60.0..230.0).contains(&it))
+        (1..8).contains(&left()) && metrics["memoryMb"].as_f64().is_some_and(|it| (60.0..300.0).contains(&it))
     });
     assert_eq!(other.exec(json!({"argv": ["python3", "-c", "x = b'x' * (100 << 20); print(len(x))"]}))["exitCode"], 0);
 }

@@ -9,6 +9,9 @@ use worker::{Context, Date, Delay, State, console_error, console_log, console_wa
 
 use crate::platform::Platform;
 
+/// A turn of the event loop, in which an answer leaves that is ready.
+const ANSWER_FIRST: Duration = Duration::from_millis(1);
+
 /// What keeps work alive after the answer: a request's context, or an object.
 pub enum Lifetime {
     Request(Rc<Context>),
@@ -33,7 +36,11 @@ impl Platform for WorkersPlatform {
 
     fn background(&self, work: LocalBoxFuture<'static, ()>) {
         match &self.0 {
-            Lifetime::Request(context) => context.wait_until(work),
+            Lifetime::Request(context) => context.wait_until(async {
+                // One thread does both, and the answer comes first.
+                Delay::from(ANSWER_FIRST).await;
+                work.await;
+            }),
             Lifetime::Object(state) => state.wait_until(work),
         }
     }

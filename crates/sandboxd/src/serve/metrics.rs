@@ -18,7 +18,8 @@ pub(crate) struct Meter {
     settings: Arc<Settings>,
     supervisors: Arc<Supervisors>,
     background: Arc<Table>,
-    last: Mutex<Reading>,
+    /// Absent until the first one was taken, see [`Meter::begin`].
+    last: Mutex<Option<Reading>>,
 }
 
 struct Reading {
@@ -29,13 +30,15 @@ struct Reading {
 
 impl Meter {
     pub(crate) fn new(settings: Arc<Settings>, supervisors: Arc<Supervisors>, background: Arc<Table>) -> Self {
+        Self { settings, supervisors, background, last: Mutex::new(None) }
+    }
+
+    /// Takes the reading that the first share is counted from. It looks at every process, for which nobody who waits for the
+    /// daemon should have to wait.
+    pub(crate) fn begin(&self) {
         let ticks = total_ticks(&snapshot());
-        Self {
-            settings,
-            supervisors,
-            background,
-            last: Mutex::new(Reading { at: Instant::now(), ticks, percent: 0.0 }),
-        }
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        last.get_or_insert(Reading { at: Instant::now(), ticks, percent: 0.0 });
     }
 
     pub(crate) fn read(&self) -> Result<Metrics, Problem> {
@@ -60,6 +63,7 @@ impl Meter {
 
     fn cpu_percent(&self, ticks: u64) -> f64 {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = last.get_or_insert(Reading { at: Instant::now(), ticks, percent: 0.0 });
         let elapsed = last.at.elapsed();
         if elapsed >= LEAST_INTERVAL {
             // Processes that ended took their ticks with them, so the sum can shrink.

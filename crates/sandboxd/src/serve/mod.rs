@@ -197,7 +197,7 @@ pub(crate) struct Document;
 
 struct Sandbox {
     settings: Arc<Settings>,
-    meter: metrics::Meter,
+    meter: Arc<metrics::Meter>,
     started: Instant,
 }
 
@@ -207,7 +207,9 @@ fn router(
     table: Arc<exec::Table>,
 ) -> std::io::Result<Router> {
     let processes = Arc::new(processes::Table::new(settings.clone(), supervisors.clone()));
-    let meter = metrics::Meter::new(settings.clone(), supervisors, processes.clone());
+    let meter = Arc::new(metrics::Meter::new(settings.clone(), supervisors, processes.clone()));
+    let first_reading = meter.clone();
+    tokio::task::spawn_blocking(move || first_reading.begin());
     let activity = Arc::new(activity::Meter::new());
     let sandbox = Arc::new(Sandbox { settings: settings.clone(), meter, started: Instant::now() });
     Ok(Router::new()

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
+use std::io::Read;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -32,10 +33,17 @@ pub(crate) struct Process {
 /// Every process that this process can see.
 pub(crate) fn snapshot() -> Vec<Process> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
-    entries
-        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok())
-        .filter_map(|pid| parse_stat(pid, &fs::read(format!("/proc/{pid}/stat")).ok()?))
-        .collect()
+    entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok()).filter_map(read_stat).collect()
+}
+
+/// More than a line of `/proc/<pid>/stat` can have: some fifty numbers and a short name.
+const STAT_BYTES: usize = 2 << 10;
+
+/// Reads the line in one step: there are as many of these as there are processes.
+fn read_stat(pid: i32) -> Option<Process> {
+    let mut line = [0; STAT_BYTES];
+    let length = fs::File::open(format!("/proc/{pid}/stat")).ok()?.read(&mut line).ok()?;
+    parse_stat(pid, line.get(..length)?)
 }
 
 /// The name in brackets may hold any bytes, brackets and spaces and halves of characters included, so fields count from

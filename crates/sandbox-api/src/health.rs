@@ -64,8 +64,6 @@ pub struct Bound {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum Means {
-    /// A control group: the kernel, for the sandbox as a whole.
-    Cgroup,
     /// A resource limit: the kernel, by the sandbox's user.
     Rlimit,
     /// A file system of that size.

@@ -37,6 +37,17 @@ const SLACK_BYTES: u64 = 1 << 20;
 /// Processes and threads that the daemon may have beyond the bound, so that it can act when commands have used it up.
 const HEADROOM: u64 = 32;
 
+/// Where the machine's memory is used up, the kernel is to end processes of sandboxes before their host: what it adds to the
+/// score of each, of 1000.
+const OUT_OF_MEMORY_SCORE: &str = "500";
+
+/// Has this process, and what it starts, go before others. Call it while the process may still be inspected.
+pub(super) fn go_first() {
+    if let Err(cause) = fs::write("/proc/self/oom_score_adj", OUT_OF_MEMORY_SCORE) {
+        tracing::warn!(%cause, "the machine will not end this sandbox before others when its memory is used up");
+    }
+}
+
 /// Bounds the daemon's own processes; returns what commands get, which is what is told.
 pub(super) fn bound_processes(limits: &mut Limits) -> Option<libc::rlimit> {
     let bound = limits.processes.as_mut().filter(|bound| bound.by == Means::Rlimit)?;

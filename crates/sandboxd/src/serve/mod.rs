@@ -63,6 +63,9 @@ pub(crate) fn run(options: ServeOptions) -> Result<(), String> {
     // A daemon that was started from a descriptor would be listed under its number.
     // SAFETY: the name ends in NUL and is copied.
     unsafe { libc::prctl(libc::PR_SET_NAME, c"sandboxd".as_ptr()) };
+    if options.isolation.is_some() {
+        bounds::go_first();
+    }
     secret::forbid_inspection().map_err(|error| format!("could not protect the process: {error}"))?;
     let token = secret::read(options.token_fd).map_err(|error| format!("could not read the token: {error}"))?;
     let given = options

@@ -63,6 +63,14 @@ fn the_bound_of_processes_cannot_be_raised_from_inside() {
     assert!((1..=50).contains(&count), "{exit}");
 }
 
+#[test]
+fn a_sandbox_goes_before_the_host_where_the_machine_runs_out_of_memory() {
+    let host = Host::start();
+    assert_eq!(host.sandbox("a").output("cat /proc/self/oom_score_adj"), "500\n");
+    let of_host = std::fs::read_to_string(format!("/proc/{}/oom_score_adj", host.pid())).expect("it runs");
+    assert!(of_host.trim().parse::<i32>().expect("a number") < 500);
+}
+
 /// Takes memory and touches it, in steps.
 const HOG: &str = "import time\nkept = []\nwhile True:\n    kept.append(b'x' * (8 << 20))\n    time.sleep(0.005)\n";
 

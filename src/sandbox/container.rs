@@ -46,6 +46,11 @@ const ALLOTMENT_DEADLINE: Duration = Duration::from_secs(8);
 /// Until a container that runs and is not wanted is gone.
 const REPLACE_DEADLINE: Duration = Duration::from_secs(8);
 
+/// Between SIGTERM to the daemon and the end of its container.
+const STOP_GRACE: Duration = Duration::from_secs(4);
+
+const TERM: i32 = 15;
+
 /// Of its end, for asking what will be released.
 const LAST_METRICS_DEADLINE: Duration = Duration::from_secs(1);
 
@@ -184,6 +189,20 @@ impl Container {
             Ok(Err(why)) => Err(not_ended(&why)),
             Err(_) => Err(not_ended(&format!("no end within {deadline:?}"))),
         }
+    }
+
+    /// Asks the daemon to end what runs, and ends the container; tells how many processes that were.
+    pub async fn stop(&self, deadline: Duration) -> Result<u64> {
+        let held = self.held().await;
+        if self.runtime.running() {
+            let exit = settled(self.runtime.monitor());
+            if self.runtime.signal(TERM).is_ok() {
+                // What does not obey in time is ended below.
+                drop(within(&self.inner.platform, STOP_GRACE, exit).await);
+            }
+        }
+        self.destroy(deadline).await?;
+        Ok(held.processes)
     }
 
     /// Passes a request on to the daemon. A success is returned with its body unread.

@@ -103,7 +103,7 @@ impl Transport {
     pub async fn stop(&self, deadline: Duration) -> Result<u64> {
         match self {
             Self::Host(host) => host.stop(deadline).await.map(|stopped| stopped.processes),
-            Self::Container(container) => container.destroy(deadline).await.map(|released| released.processes),
+            Self::Container(container) => container.stop(deadline).await,
         }
     }
 

@@ -31,6 +31,7 @@ mod lifecycle;
 mod observability;
 mod output;
 mod processes;
+mod same_everywhere;
 mod seam;
 mod sleeping;
 mod streams;

@@ -10,6 +10,7 @@ mod build;
 mod cache;
 mod deploy;
 mod dev;
+mod docker;
 mod image;
 mod openapi;
 mod run;

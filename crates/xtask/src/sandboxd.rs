@@ -1,4 +1,4 @@
-//! The static release build of sandboxd. Cargo decides whether anything changed.
+//! Static release builds of native programs, sandboxd first. Cargo decides whether anything changed.
 
 use crate::run::{self, Task};
 use crate::setup::StaticTarget;
@@ -9,14 +9,19 @@ use std::time::Duration;
 
 /// Builds sandboxd and tells where the binary is.
 pub(crate) fn build() -> Result<PathBuf> {
+    build_static("sandboxd")
+}
+
+/// Builds the program of this package, which has its name, so that it runs in any image.
+pub(crate) fn build_static(package: &str) -> Result<PathBuf> {
     let StaticTarget { triple, flags } = StaticTarget::find()?;
     let mut command = run::command("cargo");
-    command.args(["build", "--profile", "native", "--package", "sandboxd", "--bin", "sandboxd", "--target", &triple]);
+    command.args(["build", "--profile", "native", "--package", package, "--bin", package, "--target", &triple]);
     if let Some(flags) = flags {
         command.env("RUSTFLAGS", flags);
     }
-    Task::new("cargo build for sandboxd", command, Duration::from_secs(1200)).run()?;
-    let binary = workspace::target().join(&triple).join("native/sandboxd");
-    ensure!(binary.is_file(), "cargo built sandboxd, and {} is not there", binary.display());
+    Task::new(&format!("cargo build for {package}"), command, Duration::from_secs(1200)).run()?;
+    let binary = workspace::target().join(&triple).join("native").join(package);
+    ensure!(binary.is_file(), "cargo built {package}, and {} is not there", binary.display());
     Ok(binary)
 }

@@ -1,8 +1,8 @@
 //! Children that cannot outlive this process.
 //!
-//! Every child leads a process group of its own. A small shell, the guardian, learns of each group and of this process's
-//! temporary folder over its standard input; when that input ends, by whatever death this process dies, the guardian
-//! kills the groups and removes the folder. A parent-death signal would not do: it fires when the thread that
+//! Every child leads a process group of its own. A small shell, the guardian, learns of each group, of this process's
+//! temporary folder and of the names of its containers over its standard input; when that input ends, by whatever death this
+//! process dies, the guardian kills the groups and removes the containers and the folder. A parent-death signal would not do: it fires when the thread that
 //! started the child ends, and each test is a thread.
 
 use std::{
@@ -19,15 +19,21 @@ use crate::stack::random_name;
 
 const SCRIPT: &str = r#"
 trap '' INT TERM HUP
-groups= folder=
+groups= folder= containers=
 while read -r verb value; do
   case $verb in
     group) groups="$groups $value" ;;
     ended) kept=; for group in $groups; do [ "$group" = "$value" ] || kept="$kept $group"; done; groups=$kept ;;
     folder) folder=$value ;;
+    docker) docker=$value ;;
+    containers) containers="$containers $value" ;;
   esac
 done
 for group in $groups; do kill -s KILL -- "-$group"; done
+for name in $containers; do
+  left=$("$docker" ps --all --quiet --filter "name=$name")
+  [ -z "$left" ] || "$docker" rm --force --volumes $left
+done
 tries=0
 until [ -z "$folder" ] || rm -rf -- "$folder" || [ $tries -ge 50 ]; do tries=$((tries + 1)); sleep 0.1; done
 "#;
@@ -66,9 +72,18 @@ pub fn process_folder() -> &'static Path {
 }
 
 fn tell(verb: &str, group: Pid) {
+    say(&format!("{verb} {}", group.as_raw_nonzero()));
+}
+
+fn say(line: &str) {
     let mut words = GUARDIAN.words.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     // A guardian that is gone has nothing left to guard: this process is being torn down.
-    let _ = writeln!(words, "{verb} {}", group.as_raw_nonzero());
+    let _ = writeln!(words, "{line}");
+}
+
+/// Has the containers removed in whose names `name` stands, once this process ends.
+pub(crate) fn guard_containers(docker: &Path, name: &str) {
+    say(&format!("docker {}\ncontainers {name}", docker.display()));
 }
 
 /// A child process and everything in its process group.

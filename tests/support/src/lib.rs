@@ -5,15 +5,20 @@
 //! test ── Client ──> Worker (workerd) ──> FaultProxy ──> sandboxd host ──> bubblewrap: sandboxd serve
 //! ```
 //!
+//! A [`ContainerStack`] has containers in place of the host, and no proxy: workerd speaks to Docker Engine.
+//!
 //! A [`Stack`] owns its processes. None outlives the test process, however that ends: see [`guardian`].
 //! Nothing here is compiled into the product, and nothing here builds it: `cargo xtask build` and the static `sandboxd`
 //! come first, and a missing one is a failure that names the command.
 
+mod cases;
 mod client;
+mod container;
 mod fault;
 mod guardian;
 mod host;
 mod internet;
+mod large_file;
 mod locate;
 mod process;
 mod proxy;
@@ -22,18 +27,21 @@ mod stack;
 mod wait;
 mod worker;
 
+pub use cases::{CASES, Case, ENVIRONMENT, Expected, run_all};
 pub use client::{Answer, Client, Problem};
+pub use container::{ATTEMPTS, ContainerOptions, ContainerStack, NamedImage, docker, try_docker};
 pub use fault::{Fault, Operation};
 pub use guardian::{GuardedChild, process_folder};
 pub use host::Host;
 pub use internet::Internet;
+pub use large_file::{Sampler, round_trip};
 pub use locate::{node, project_root, sandboxd};
 pub use process::{descendants, find_by_argument, is_alive, kill_process, resident_bytes, sandbox_daemon_of};
 pub use proxy::{FaultProxy, Seen};
 pub use sse::{Event, EventStream, Parser, Terminal, Transcript};
 pub use stack::{Sandbox, Stack, StackOptions, random_name, scratch_folder};
 pub use wait::{eventually, within};
-pub use worker::{Worker, WorkerSettings};
+pub use worker::{ContainerSettings, Worker, WorkerSettings};
 
 use std::sync::LazyLock;
 

@@ -14,7 +14,7 @@ use crate::{
     fault::Operation,
     guardian::process_folder,
     host::Host,
-    proxy::FaultProxy,
+    proxy::{FaultProxy, Seen},
     sse::{EventStream, Transcript},
     worker::Worker,
     worker::WorkerSettings,
@@ -70,6 +70,7 @@ impl Stack {
             host_url: options.host.then_some(host_url),
             host_token: options.host.then_some(token),
             sweep_seconds: options.sweep_seconds,
+            containers: None,
             storage: folder.join("storage"),
         });
         let base = worker.url().to_owned();
@@ -97,11 +98,8 @@ impl Stack {
     }
 
     /// A sandbox made with more arguments than an id.
-    pub async fn sandbox_with(&self, mut arguments: Value) -> Sandbox {
-        let sandbox = self.unmade_sandbox();
-        arguments["id"] = json!(sandbox.id);
-        sandbox.client.call("createSandbox", &arguments).await.ok();
-        sandbox
+    pub async fn sandbox_with(&self, arguments: Value) -> Sandbox {
+        self.unmade_sandbox().made_with(arguments).await
     }
 
     /// A name that no sandbox has yet; destroyed like the others in case the test makes it.
@@ -111,7 +109,7 @@ impl Stack {
 
     /// Takes charge of a sandbox that a call made by itself.
     pub fn adopt(&self, id: &str) -> Sandbox {
-        Sandbox { id: id.to_owned(), client: self.client(), proxy: self.proxy.clone() }
+        Sandbox::new(id, self.client(), Some(self.proxy.clone()))
     }
 }
 
@@ -121,10 +119,25 @@ pub struct Sandbox {
     pub id: String,
     /// A client with the right key.
     pub client: Client,
-    proxy: FaultProxy,
+    proxy: Option<FaultProxy>,
 }
 
 impl Sandbox {
+    pub(crate) fn new(id: &str, client: Client, proxy: Option<FaultProxy>) -> Self {
+        Self { id: id.to_owned(), client, proxy }
+    }
+
+    /// Makes it with these arguments and its id.
+    pub(crate) async fn made_with(self, mut arguments: Value) -> Self {
+        arguments["id"] = json!(self.id);
+        self.client.call("createSandbox", &arguments).await.ok();
+        self
+    }
+
+    fn seen(&self) -> Vec<Seen> {
+        self.proxy.as_ref().expect("a fault proxy stands before its host").seen(&self.id)
+    }
+
     /// `exec` with further arguments, buffered, whose output is asked for.
     pub async fn exec(&self, mut arguments: Value) -> Value {
         arguments["sandboxId"] = json!(self.id);
@@ -162,18 +175,20 @@ impl Sandbox {
 
     /// How often the host really started a machine for it.
     pub fn starts(&self) -> usize {
-        self.proxy.seen(&self.id).iter().filter(|seen| seen.started).count()
+        self.seen().iter().filter(|seen| seen.started).count()
     }
 
     /// Requests of one kind that the Worker made for it.
     pub fn requests(&self, operation: Operation) -> usize {
-        self.proxy.seen(&self.id).iter().filter(|seen| seen.is(operation)).count()
+        self.seen().iter().filter(|seen| seen.is(operation)).count()
     }
 }
 
 impl Drop for Sandbox {
     fn drop(&mut self) {
-        self.proxy.heal(&self.id);
+        if let Some(proxy) = &self.proxy {
+            proxy.heal(&self.id);
+        }
         let client = self.client.clone();
         let path = format!("/v1/sandboxes/{}", self.id);
         // Not on the test's own runtime, which ends with the test. A stack that is gone has no sandboxes to end.

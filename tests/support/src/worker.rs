@@ -20,8 +20,23 @@ pub struct WorkerSettings {
     pub host_token: Option<String>,
     /// `SWEEP_SECONDS`.
     pub sweep_seconds: Option<u32>,
+    /// What its sandboxes run in, when that is containers.
+    pub containers: Option<ContainerSettings>,
     /// Folder of the Durable Objects' storage.
     pub storage: PathBuf,
+}
+
+/// How workerd starts the containers of the sandboxes.
+#[derive(Clone, Debug)]
+pub struct ContainerSettings {
+    /// Image of the sandboxes.
+    pub image: String,
+    /// Image of what stands in for the networking sidecar.
+    pub sidecar: String,
+    /// Socket of Docker Engine, as `unix:///…`.
+    pub socket: String,
+    /// Part of the names of the containers.
+    pub name: String,
 }
 
 /// A Worker that listens.
@@ -67,12 +82,47 @@ impl Worker {
         std::fs::read_to_string(self.settings.storage.with_extension("log")).unwrap_or_default()
     }
 
+    /// How many sandboxes' objects have an alarm set.
+    ///
+    /// # Panics
+    /// When workerd keeps alarms in another way than it did.
+    pub fn sandbox_alarms(&self) -> usize {
+        let books = sandbox_books(self.storage()).expect("workerd keeps the alarms of the sandboxes' objects");
+        let mut command = Command::new(node());
+        command.arg("--experimental-sqlite").arg(project_root().join("tests/support/count-alarms.mjs")).arg(books);
+        let output = command.output().expect("node starts");
+        let told = String::from_utf8_lossy(&output.stdout);
+        told.trim().parse().unwrap_or_else(|_| panic!("{told}{}", String::from_utf8_lossy(&output.stderr)))
+    }
+
     /// Process id of workerd.
     pub fn workerd_pid(&self) -> i32 {
-        let children = process::descendants(self.child.pid());
-        let workerd = children.into_iter().find(|pid| process::name(*pid).is_some_and(|name| name == "workerd"));
-        workerd.expect("workerd runs below its launcher")
+        self.workerd().expect("workerd runs below its launcher")
     }
+
+    /// Whether the launcher has started another workerd in place of this one.
+    pub fn is_back(&self, killed: i32) -> bool {
+        self.workerd().is_some_and(|pid| pid != killed)
+    }
+
+    fn workerd(&self) -> Option<i32> {
+        let children = process::descendants(self.child.pid());
+        children.into_iter().find(|pid| process::name(*pid).is_some_and(|name| name == "workerd"))
+    }
+}
+
+/// Where workerd notes the alarms of the sandboxes' objects.
+fn sandbox_books(storage: &std::path::Path) -> Option<PathBuf> {
+    let mut folders = vec![storage.to_owned()];
+    while let Some(folder) = folders.pop() {
+        let books = folder.join("metadata.sqlite");
+        if folder.to_string_lossy().ends_with("SandboxActor") && books.is_file() {
+            return Some(books);
+        }
+        let entries = std::fs::read_dir(folder).ok()?.flatten();
+        folders.extend(entries.map(|entry| entry.path()).filter(|path| path.is_dir()));
+    }
+    None
 }
 
 fn launch(settings: &WorkerSettings, port: u16) -> (GuardedChild, String) {
@@ -99,6 +149,13 @@ fn launch(settings: &WorkerSettings, port: u16) -> (GuardedChild, String) {
             Some(value) => command.env(name, value),
             None => command.env_remove(name),
         };
+    }
+    if let Some(containers) = &settings.containers {
+        command
+            .env("TEST_CONTAINER_IMAGE", &containers.image)
+            .env("TEST_SIDECAR_IMAGE", &containers.sidecar)
+            .env("TEST_DOCKER_SOCKET", &containers.socket)
+            .env("TEST_NAME", &containers.name);
     }
     let mut child = GuardedChild::spawn(&mut command);
     let url = announced(&mut child, "ready ", &log);

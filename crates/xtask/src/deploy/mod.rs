@@ -25,7 +25,7 @@ pub(crate) use secrets::SECRETS;
 
 use crate::build::Size;
 use crate::setup::{self, Bundler, Node, NodeModules, WasmTarget};
-use crate::{build, image, terminal, workspace};
+use crate::{build, docker, terminal, workspace};
 use anyhow::{Context, Result, anyhow};
 use checkout::Checkout;
 use clap::{Args, ValueEnum};
@@ -115,7 +115,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             logs: workspace::logs(),
             variable: &|name| env::var(name).ok(),
             build: &|| build::worker(Size::Optimized),
-            docker: &image::client,
+            docker: &docker::ready,
             agree: &|question| terminal::interactive() && terminal::agree(question),
             continuous_integration: terminal::continuous_integration(),
             patience: Patience::USUAL,

@@ -1,0 +1,93 @@
+//! Sleep and wake: the container ends and starts, and what it held is gone, which is said.
+
+use std::time::Duration;
+
+use serde_json::json;
+use test_support::{ContainerOptions, ContainerStack, eventually, random_name, sandbox_daemon_of, within};
+
+#[tokio::test]
+async fn a_stopped_sandbox_has_no_container_and_wakes_in_a_new_one() {
+    let stack = ContainerStack::start(ContainerOptions::default());
+    let sandbox = stack.sandbox_with(json!({"env": {"GIVEN": "yes"}})).await;
+    sandbox.sh("echo gone > file").await;
+    let marker = random_name("ended");
+    sandbox.sh(&format!("(exec -a {marker} sleep 300) >&- 2>&- & echo")).await;
+    let stopped = sandbox.call("stopSandbox", json!({})).await.ok();
+    assert_eq!((&stopped["status"], &stopped["filesKept"]), (&json!("stopped"), &json!(false)), "{stopped}");
+    assert!(stack.running().is_empty(), "told only once it is so");
+    assert!(sandbox_daemon_of(&marker).is_none());
+    let told = sandbox.call("getSandbox", json!({})).await.ok();
+    assert_eq!((&told["state"], &told["generation"]), (&json!("sleeping"), &json!(1)), "asking starts nothing: {told}");
+    assert!(stack.running().is_empty());
+    let woken = within("a wake", Duration::from_secs(40), sandbox.call("wakeSandbox", json!({}))).await.ok();
+    assert_eq!(woken["generation"], 2, "{woken}");
+    assert_eq!(sandbox.sh("echo $GIVEN; ls -A").await, "yes\n");
+}
+
+#[tokio::test]
+async fn an_idle_sandbox_goes_to_sleep_and_its_next_use_wakes_it() {
+    let stack = ContainerStack::start(ContainerOptions::default());
+    let sandbox = stack.sandbox_with(json!({"sleepAfter": 10})).await;
+    let asleep = || async { stack.running().is_empty().then_some(()) };
+    eventually("it sleeps", Duration::from_secs(90), asleep).await;
+    let mut sandbox = sandbox;
+    sandbox.client = stack.client();
+    assert_eq!(sandbox.sh("echo back").await, "back\n");
+    assert_eq!(sandbox.call("getSandbox", json!({})).await.ok()["generation"], 2);
+}
+
+#[tokio::test]
+async fn a_command_right_after_a_stop_runs_in_a_new_container() {
+    let sandbox = ContainerStack::shared().sandbox().await;
+    for round in 1..=3 {
+        let stopped = sandbox.call("stopSandbox", json!({})).await.ok();
+        assert_eq!(stopped["state"], "sleeping", "{stopped}");
+        assert_eq!(sandbox.sh("ls -A; echo ok").await, "ok\n");
+        assert_eq!(sandbox.call("getSandbox", json!({})).await.ok()["generation"], round + 1);
+    }
+    let (stopped, ran) = tokio::join!(
+        sandbox.call("stopSandbox", json!({})),
+        sandbox.call("exec", json!({"command": "echo ok", "timeout": 20}))
+    );
+    stopped.ok();
+    if ran.status == 200 {
+        assert_eq!(ran.ok()["stdout"], "ok\n");
+    } else {
+        let code = ran.any_problem().code;
+        assert!(["interrupted", "outcome_unknown"].contains(&code.as_str()), "{code}");
+    }
+    assert_eq!(sandbox.sh("echo well").await, "well\n");
+}
+
+#[tokio::test]
+async fn kept_alive_it_stays_also_without_its_object_and_sleeps_once_it_no_longer_is() {
+    let stack = ContainerStack::start(ContainerOptions::default());
+    let mut sandbox = stack.sandbox_with(json!({"sleepAfter": 3, "keepAlive": true})).await;
+    let container = stack.container_of(&sandbox);
+    // Longer than its own idle time and than the one after which an object loses its memory.
+    tokio::time::sleep(Duration::from_secs(16)).await;
+    sandbox.client = stack.client();
+    assert_eq!(stack.container_of(&sandbox), container);
+    let told = sandbox.call("updateSandbox", json!({"keepAlive": false})).await.ok();
+    assert_eq!(told["generation"], 1, "{told}");
+    let asleep = || async { stack.running().is_empty().then_some(()) };
+    eventually("it sleeps", Duration::from_secs(60), asleep).await;
+    let stopped = || async { (sandbox.call("getSandbox", json!({})).await.ok()["state"] == "sleeping").then_some(()) };
+    eventually("it is told so", Duration::from_secs(20), stopped).await;
+    assert_eq!(stack.worker().sandbox_alarms(), 0, "what sleeps has no alarm");
+    assert_eq!(sandbox.sh("echo back").await, "back\n");
+    assert_eq!(stack.worker().sandbox_alarms(), 1, "what runs has one");
+    sandbox.call("destroySandbox", json!({})).await.ok();
+    assert_eq!(stack.worker().sandbox_alarms(), 0, "what is gone has none");
+}
+
+#[tokio::test]
+async fn whether_it_may_reach_the_internet_is_handed_to_the_platform() {
+    let stack = ContainerStack::start(ContainerOptions::default());
+    // The stand-in for the sidecar takes the way out away when it is told so.
+    let ways_out = "awk '$2 == \"00000000\"' /proc/net/route | wc -l";
+    let open = stack.sandbox().await;
+    assert_eq!(open.sh(ways_out).await, "1\n");
+    let closed = stack.sandbox_with(json!({"internet": false})).await;
+    assert_eq!(closed.sh(ways_out).await, "0\n");
+}

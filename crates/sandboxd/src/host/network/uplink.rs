@@ -8,12 +8,19 @@ use std::os::fd::RawFd;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::{Duration, Instant};
+
+use nix::ifaddrs::InterfaceAddress;
+use nix::net::if_::InterfaceFlags;
 
 use super::routes;
 use crate::secret;
 
 /// Packets of the sandbox's side may be this large, since they meet no wire.
 const PACKET_BYTES: u32 = 65_520;
+
+/// bubblewrap needs a moment between telling of a network and bringing its loopback device up.
+const LOOPBACK_PATIENCE: Duration = Duration::from_secs(8);
 
 /// The command line of `sandboxd uplink`.
 #[derive(clap::Args)]
@@ -51,7 +58,8 @@ pub(crate) fn run(arguments: UplinkArguments) -> Result<(), String> {
     secret::close_all_but(&kept).map_err(|error| format!("could not close inherited descriptors: {error}"))?;
     let ranges = routes::refused(own_addresses()?, arguments.allow_private);
     let owner = (!arguments.as_root).then_some(owner_fd);
-    in_namespace(network_fd, owner, || routes::refuse(&ranges)).map_err(|error| format!("routes: {error}"))?;
+    let prepare = || loopback_is_up().and_then(|()| routes::refuse(&ranges));
+    in_namespace(network_fd, owner, prepare).map_err(|error| format!("routes: {error}"))?;
     let mut words: Vec<OsString> =
         ["--configure", "--disable-host-loopback", "--enable-seccomp"].map(OsString::from).into();
     words.push(format!("--mtu={PACKET_BYTES}").into());
@@ -78,6 +86,20 @@ pub(crate) fn run(arguments: UplinkArguments) -> Result<(), String> {
 fn own_addresses() -> Result<Vec<Ipv4Addr>, String> {
     let all = nix::ifaddrs::getifaddrs().map_err(|error| format!("the machine's addresses: {error}"))?;
     Ok(all.filter_map(|it| Some(it.address?.as_sockaddr_in()?.ip())).collect())
+}
+
+/// Waits for bubblewrap to have brought the loopback device up, its last step in a network. slirp4netns brings it up too,
+/// the kernel then adds the address, and bubblewrap, which would add it a moment later, gives up.
+fn loopback_is_up() -> io::Result<()> {
+    let until = Instant::now() + LOOPBACK_PATIENCE;
+    while Instant::now() < until {
+        let up = |it: &InterfaceAddress| it.interface_name == "lo" && it.flags.contains(InterfaceFlags::IFF_UP);
+        if nix::ifaddrs::getifaddrs()?.any(|it| up(&it)) {
+            return Ok(());
+        }
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    Err(io::Error::from_raw_os_error(libc::ETIMEDOUT))
 }
 
 /// Does something in a process of its own that enters the namespaces first.

@@ -78,7 +78,7 @@ fn build_with(tools: &Tools, size: Size) -> Result<()> {
     terminal::step("Building the Worker");
     let mut compile = tools.command("cargo")?;
     compile.args(["build", "--lib", "--release", "--target", "wasm32-unknown-unknown"]);
-    Task::new("cargo build for wasm32", compile, Duration::from_secs(1200)).run()?;
+    Task::new("cargo build for wasm32", compile, Duration::from_secs(1800)).run()?;
 
     let stamp = workspace::wasm_target().join("bundled");
     let optimized = size == Size::Optimized;

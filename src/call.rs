@@ -8,15 +8,20 @@ use serde_json::{Value, json};
 
 use crate::error::{Error, ErrorCode, Result};
 use crate::events::{Event, EventSink, NoEvents, RedactingSink};
-use crate::guardrails::Guardrails;
+use crate::guardrails::{RateClass, Role};
 use crate::log_line::{CallLine, DataPoint, LONGEST_TOOL, Observed};
 use crate::platform::{Platform, within};
 use crate::raw::{RawRequest, RawResponse};
 use crate::redaction::Redactor;
 use crate::registry::{CallFacts, Context, Entry, Prepared, Registry};
 use crate::services::{Sandboxes, Services, Tenant};
-use crate::tenant::admission::{AdmissionRequest, Outcome, SandboxClaim, Settlement};
-use crate::tenant::credential::{self, Principal};
+use crate::tenant::admission::{Admission, AdmissionRequest, Outcome, Ruling, SandboxClaim, Settlement};
+use crate::tenant::credential::{self, Configured, Presented, Principal};
+use crate::tenant::idempotency::{self, Answer, Wanted};
+use crate::tenant::limits::Standing;
+use crate::tenant::permissions::Requirement;
+use crate::tenant::sight::in_sight;
+use crate::tenant::signing::{Purpose, Signer};
 use crate::trace::Trace;
 
 /// How long a call may be unsettled past its deadline before the books close it.
@@ -28,6 +33,9 @@ pub trait Backend {
 
     /// `WORKER_API_KEY_SECRET` as configured.
     fn root_key(&self) -> Option<String>;
+
+    /// Of `SIGNING_SECRET`.
+    fn signer(&self) -> &Signer;
 
     /// Values that must not leave with an answer.
     fn secrets(&self) -> Vec<String>;
@@ -50,8 +58,10 @@ pub struct CallHead {
     pub id: String,
     /// Door it came through.
     pub door: &'static str,
-    /// The header `Authorization`, as sent.
-    pub authorization: Option<String>,
+    /// What the request says of its caller.
+    pub presented: Presented,
+    /// The header `Idempotency-Key`, as sent.
+    pub idempotency_key: Option<String>,
     /// Span of this request.
     pub trace: Trace,
 }
@@ -71,153 +81,222 @@ pub struct RawCall {
     pub request: RawRequest,
 }
 
+/// What a door answers, and what it says beside it.
+pub struct Answered<A> {
+    pub result: Result<A>,
+    /// How the caller's window of calls stands; unknown of strangers, and the root key has none.
+    pub standing: Option<Standing>,
+    /// Whether the answer is that of an earlier call with the same idempotency key.
+    pub is_replayed: bool,
+}
+
 impl Registry {
-    /// Who calls; the first thing that is decided.
+    /// Who calls, as far as the Worker can tell; the first thing that is decided.
     pub fn authenticate(&self, backend: &dyn Backend, head: &CallHead) -> Result<Principal> {
-        credential::authenticate(backend.root_key().as_deref(), head.authorization.as_deref())
+        let (root_key, signer) = (backend.root_key(), backend.signer());
+        let configured = Configured { root_key: root_key.as_deref(), signer };
+        credential::authenticate(&configured, &head.presented, backend.platform().now_millis())
     }
 
     /// Descriptions of the tools that the caller may call.
-    pub fn describe(&self, backend: &dyn Backend, head: &CallHead) -> Result<Value> {
+    pub async fn describe(&self, backend: &dyn Backend, head: &CallHead) -> Result<Value> {
         let principal = self.authenticate(backend, head)?;
-        let tools: Vec<_> =
-            self.list().map(Entry::description).filter(|tool| tool.guardrails.role <= principal.role).collect();
+        let permissions = backend.tenant(&principal.tenant).identify(principal).await?;
+        let tools = self.list().map(Entry::description);
+        let tools: Vec<_> = tools.filter(|tool| permissions.check(&tool.requirement()).is_ok()).collect();
         Ok(json!({ "tools": tools }))
     }
 
     /// Carries out one call and answers the tool's output.
-    pub async fn call(&self, backend: &dyn Backend, call: ToolCall, events: Rc<dyn EventSink>) -> Result<Value> {
+    pub async fn call(&self, backend: &dyn Backend, call: ToolCall, events: Rc<dyn EventSink>) -> Answered<Value> {
         let platform = backend.platform();
         let facts = CallFacts { streams: events.streams(), platform: &*platform };
         let entry = self.get(&call.tool).ok_or_else(|| unknown_tool(&call.tool));
-        let tool = name(entry.as_ref().ok(), &call.tool);
+        let asked = Asked::new(entry.as_ref().ok(), &call.tool);
         // 1. Decode and validate: what is wrong becomes a verdict that travels on.
-        let prepared = entry.and_then(|entry| {
-            let prepared = call.arguments.and_then(|arguments| entry.prepare(arguments, &facts))?;
-            Ok((entry.description().guardrails, prepared))
-        });
+        let signatures = signatures(backend, &asked.requirement.tool, call.arguments.as_ref().ok());
+        let prepared = entry.and_then(|entry| call.arguments.and_then(|arguments| entry.prepare(arguments, &facts)));
+        let prepared = checked_key(&call.head).and(prepared);
         let redactor = redactor(backend, &call.head);
         let sink = Rc::new(RedactingSink::new(events, &redactor));
-        let (result, guardrails) = run(backend, &call.head, &tool, prepared, sink.clone()).await;
+        let answered = run(backend, &call.head, asked, signatures, prepared, sink.clone()).await;
         // What a reader that left would have been told is lost with it, and so is no fault of the call.
         let _ = sink.finish().await;
-        // 5. Cap and redact.
-        result
-            .and_then(|output| cap(output, guardrails))
-            .map(|output| redactor.json(output))
-            .map_err(|error| mask(error, &redactor))
+        answered
     }
 
     /// Carries out one call on a raw route. Raw bytes are exact: neither capped nor redacted.
-    pub async fn call_raw(&self, backend: &dyn Backend, call: RawCall) -> Result<RawResponse> {
+    pub async fn call_raw(&self, backend: &dyn Backend, call: RawCall) -> Answered<RawResponse> {
         let platform = backend.platform();
         let facts = CallFacts { streams: false, platform: &*platform };
         let entry = self.get(&call.tool).ok_or_else(|| unknown_tool(&call.tool));
-        let tool = name(entry.as_ref().ok(), &call.tool);
-        let prepared =
-            entry.and_then(|entry| Ok((entry.description().guardrails, entry.prepare_raw(call.request, &facts)?)));
-        let redactor = redactor(backend, &call.head);
-        let (result, _) = run(backend, &call.head, &tool, prepared, Rc::new(NoEvents)).await;
-        result.map_err(|error| mask(error, &redactor))
+        let asked = Asked::new(entry.as_ref().ok(), &call.tool);
+        let prepared = entry.and_then(|entry| entry.prepare_raw(call.request, &facts));
+        let prepared = no_key(&call.head).and(prepared);
+        run(backend, &call.head, asked, Vec::new(), prepared, Rc::new(NoEvents)).await
     }
 }
 
-/// Steps 2 to 4, the same for every kind of answer.
+/// What is known of the tool that was asked for, though there be none of that name.
+struct Asked {
+    requirement: Requirement,
+    rate_class: RateClass,
+    output_cap_bytes: Option<u64>,
+    told_once: &'static [&'static str],
+}
+
+impl Asked {
+    fn new(entry: Option<&&Entry>, name: &str) -> Self {
+        match entry.map(|entry| entry.description()) {
+            Some(description) => Self {
+                requirement: description.requirement(),
+                rate_class: description.guardrails.rate_class,
+                output_cap_bytes: Some(description.guardrails.output_cap_bytes),
+                told_once: description.guardrails.told_once,
+            },
+            None => {
+                let tool = name.chars().take(LONGEST_TOOL).collect();
+                let requirement = Requirement { tool, role: Role::Viewer, scopes: Vec::new() };
+                Self { requirement, rate_class: RateClass::Read, output_cap_bytes: None, told_once: &[] }
+            }
+        }
+    }
+}
+
+/// An idempotency key that cannot be one is a fault of the call.
+fn checked_key(head: &CallHead) -> Result<()> {
+    head.idempotency_key.as_deref().map_or(Ok(()), idempotency::check)
+}
+
+fn no_key(head: &CallHead) -> Result<()> {
+    if head.idempotency_key.is_none() {
+        return Ok(());
+    }
+    let message = "a raw route takes no Idempotency-Key: use If-Match or If-None-Match, or an upload in pieces";
+    Err(Error::new(ErrorCode::InvalidArguments, message).detail("header", "idempotency-key"))
+}
+
+/// Signatures over a call's tool and arguments as they were sent, by each of the secrets.
+fn signatures(backend: &dyn Backend, tool: &str, arguments: Option<&Value>) -> Vec<String> {
+    let Some(arguments) = arguments else { return Vec::new() };
+    // The same arguments in another order are the same arguments: fields of an object are kept sorted.
+    let message = format!("{tool}\n{arguments}");
+    let configured = backend.signer();
+    let signer = if configured.is_configured() { configured } else { &Signer::new(backend.root_key().as_deref()) };
+    let made = signer.derive(Purpose::Arguments, "", message.as_bytes());
+    made.into_iter().map(hex::encode).collect()
+}
+
+/// Steps 2 to 5, the same for every kind of answer.
 async fn run<A>(
     backend: &dyn Backend,
     head: &CallHead,
-    tool: &str,
-    prepared: Result<(Guardrails, Prepared<A>)>,
+    asked: Asked,
+    signatures: Vec<String>,
+    prepared: Result<Prepared<A>>,
     events: Rc<dyn EventSink>,
-) -> (Result<A>, Option<Guardrails>)
+) -> Answered<A>
 where
     A: Measured + 'static,
 {
     let platform = backend.platform();
     let started_at = platform.now_millis();
-    let line =
-        CallLine { tool: Some(tool.to_owned()), ..CallLine::new("call", started_at, &head.id, head.door, &head.trace) };
-    // 2. Admit: who first, then one hop to the tenant's object.
-    let principal = match credential::authenticate(backend.root_key().as_deref(), head.authorization.as_deref()) {
-        Ok(principal) => principal,
-        Err(error) => {
-            write(backend, head, line.ended(Some(&error), 0));
-            return (Err(error), None);
-        }
+    let redactor = redactor(backend, head);
+    let tool = asked.requirement.tool.clone();
+    let line = CallLine { tool: Some(tool), ..CallLine::new("call", started_at, &head.id, head.door, &head.trace) };
+    let refuse = |line: CallLine, error: Error, standing: Option<Standing>| {
+        write(backend, head, line.ended(Some(&error), platform.now_millis() - started_at));
+        Answered { result: Err(mask(error, &redactor)), standing, is_replayed: false }
     };
-    let (verdict, guardrails, prepared) = match prepared {
-        Ok((guardrails, prepared)) => (None, Some(guardrails), Some(prepared)),
-        Err(error) => (Some(error), None, None),
+    // 2. Admit: who first, then one hop to the tenant's object.
+    let (root_key, signer) = (backend.root_key(), backend.signer());
+    let configured = Configured { root_key: root_key.as_deref(), signer };
+    let principal = match credential::authenticate(&configured, &head.presented, started_at) {
+        Ok(principal) => principal,
+        Err(error) => return refuse(line, error, None),
     };
     let deadline = prepared.as_ref().map_or(Duration::ZERO, |prepared| prepared.deadline);
     let claim = prepared.as_ref().map_or(SandboxClaim::None, |prepared| prepared.claim.clone());
-    let tenant = backend.tenant(&principal.tenant);
+    let recorded = prepared.as_ref().map_or(Value::Null, |prepared| redactor.json(prepared.recorded.clone()));
+    let wanted = head.idempotency_key.clone();
     let request = AdmissionRequest {
-        tenant: principal.tenant.clone(),
+        principal: principal.clone(),
         call_id: head.id.clone(),
-        tool: tool.to_owned(),
         door: head.door.to_owned(),
-        key_id: principal.key_id.clone(),
-        arguments: prepared
-            .as_ref()
-            .map_or(Value::Null, |prepared| redactor(backend, head).json(prepared.recorded.clone())),
+        requirement: asked.requirement,
+        rate_class: asked.rate_class,
+        arguments: recorded,
+        arguments_signature: signatures.first().cloned(),
         claim: claim.clone(),
-        verdict: verdict.clone(),
+        verdict: prepared.as_ref().err().cloned(),
+        idempotency: wanted.map(|key| Wanted { key, fingerprints: signatures }),
         at: started_at,
         deadline_at: started_at + millis(deadline + SETTLE_ALLOWANCE),
     };
+    let holds_key = request.idempotency.is_some();
     let line = CallLine {
         tenant: Some(principal.tenant.clone()),
         key_id: Some(principal.key_id.clone()),
         sandbox_id: claim.sandbox_id().cloned(),
         ..line
     };
-    let answer = tenant.admit(request).await;
+    let tenant = backend.tenant(&principal.tenant);
+    let admission = tenant.admit(request).await;
     let admitted_at = platform.now_millis();
     let line = CallLine { admission_ms: Some(admitted_at - started_at), ..line };
-    let admitted = match (answer, prepared, verdict) {
-        (Ok(admitted), Some(prepared), None) => Ok((admitted, prepared)),
-        (Err(error), ..) | (Ok(_), _, Some(error)) => Err(error),
-        (Ok(_), None, None) => Err(Error::internal("a call was neither prepared nor refused")),
+    let (standing, ruling) = match admission {
+        Ok(Admission { standing, ruling }) => (standing, ruling),
+        Err(error) => return refuse(line, error, None),
     };
-    let (admitted, prepared) = match admitted {
-        Ok(admitted) => admitted,
-        Err(error) => {
-            write(backend, head, line.ended(Some(&error), admitted_at - started_at));
-            return (Err(error), guardrails);
+    let (admitted, prepared) = match (ruling, prepared) {
+        (Ruling::Admitted(admitted), Ok(prepared)) => (admitted, prepared),
+        (Ruling::Refused(error), _) | (Ruling::Admitted(_), Err(error)) => return refuse(line, error, standing),
+        (Ruling::Replayed(answer), _) => {
+            let result = A::replayed(answer);
+            write(backend, head, line.ended(result.as_ref().err(), admitted_at - started_at));
+            return Answered { result, standing, is_replayed: true };
         }
     };
     // 3. Act.
     let services = Services {
         platform: platform.clone(),
-        tenant: tenant.clone(),
+        tenant: in_sight(tenant.clone(), &admitted.permissions),
         sandboxes: backend.sandboxes(&principal.tenant),
+        signer: signer.clone(),
     };
     let context = Context {
         call_id: head.id.clone(),
-        principal: principal.clone(),
-        claim: claim.clone(),
+        principal,
+        permissions: admitted.permissions,
+        limits: admitted.limits,
+        claim,
         listed: admitted.listed,
         admitted_at: started_at,
         services,
     };
     // The reader learns that the call was admitted before anything else happens; what it did after that is told on its
     // stream. One that has left already is noticed at the next event.
-    let _ = events.emit(Event::Heartbeat).await;
+    let _ = events.emit(Event::Admitted(standing)).await;
     let result = match within(&*platform, prepared.deadline, (prepared.act)(context, events)).await {
         Ok(result) => result,
         Err(_) => {
             Err(Error::new(ErrorCode::OutcomeUnknown, "the call did not end within its deadline; it may have acted"))
         }
     };
-    // 4. Settle, after the answer.
+    // 4. Cap and redact.
     let at = platform.now_millis();
+    let cause = result.as_ref().err().and_then(|error| error.cause.clone());
+    let result = result
+        .and_then(|output| output.finished(asked.output_cap_bytes, &redactor))
+        .map_err(|error| mask(error, &redactor));
+    // 5. Settle: after the answer, or before it when the answer is to be given again.
     let settlement = Settlement {
         call_id: head.id.clone(),
         outcome: result.as_ref().err().map_or(Outcome::Succeeded, |error| Outcome::Failed(error.code)),
         exit_code: result.as_ref().ok().and_then(Measured::exit_code),
         duration_ms: at - started_at,
         at,
+        answer: holds_key.then(|| Measured::stored(&result, asked.told_once)).flatten(),
     };
     let Observed { generation, start_ms } = backend.observed();
     let line = CallLine {
@@ -228,22 +307,35 @@ where
         bytes_out: result.as_ref().ok().and_then(Measured::bytes),
         ..line
     };
-    write(backend, head, line.ended(result.as_ref().err(), settlement.duration_ms));
-    let background = platform.clone();
-    let head = head.clone();
-    platform.background(
-        async move {
-            if let Err(error) = tenant.settle(settlement).await {
-                background.log(&json!({ "level": "error", "requestId": head.id, "message": "a call was not settled", "source": error.cause }));
-            }
-        }
-        .boxed_local(),
-    );
-    (result, guardrails)
+    let logged = result.as_ref().err().map(|error| Error { cause, ..error.clone() });
+    write(backend, head, line.ended(logged.as_ref(), settlement.duration_ms));
+    let settled = settle(platform.clone(), tenant, head.id.clone(), settlement);
+    if holds_key {
+        settled.await
+    } else {
+        platform.background(settled.boxed_local())
+    }
+    Answered { result, standing, is_replayed: false }
 }
 
-/// What the books keep of an answer.
-trait Measured {
+async fn settle(platform: Rc<dyn Platform>, tenant: Rc<dyn Tenant>, call_id: String, settlement: Settlement) {
+    if let Err(error) = tenant.settle(settlement).await {
+        let line = json!({ "level": "error", "requestId": call_id, "message": "a call was not settled", "source": error.cause });
+        platform.log(&line);
+    }
+}
+
+/// What the books keep of an answer, and how it leaves.
+trait Measured: Sized {
+    /// The answer as it leaves: not longer than the tool may answer, secrets masked.
+    fn finished(self, cap_bytes: Option<u64>, redactor: &Redactor) -> Result<Self>;
+
+    /// What is stored for an idempotency key.
+    fn stored(result: &Result<Self>, told_once: &[&str]) -> Option<Answer>;
+
+    /// What was stored, again.
+    fn replayed(answer: Answer) -> Result<Self>;
+
     fn exit_code(&self) -> Option<i32>;
 
     /// Bytes of the body, where that is known before it is sent.
@@ -251,6 +343,32 @@ trait Measured {
 }
 
 impl Measured for Value {
+    fn finished(self, cap_bytes: Option<u64>, redactor: &Redactor) -> Result<Self> {
+        cap(self, cap_bytes).map(|output| redactor.json(output))
+    }
+
+    fn stored(result: &Result<Self>, told_once: &[&str]) -> Option<Answer> {
+        match result {
+            Ok(output) => {
+                let mut output = output.clone();
+                for pointer in told_once {
+                    if let (Some(fields), Some(name)) = (output.as_object_mut(), pointer.strip_prefix('/')) {
+                        fields.remove(name);
+                    }
+                }
+                Some(Answer::Output(output))
+            }
+            Err(error) => idempotency::is_kept(Some(error)).then(|| Answer::Error(error.clone())),
+        }
+    }
+
+    fn replayed(answer: Answer) -> Result<Self> {
+        match answer {
+            Answer::Output(output) => Ok(output),
+            Answer::Error(error) => Err(error),
+        }
+    }
+
     fn exit_code(&self) -> Option<i32> {
         self.get("exitCode").and_then(Value::as_i64).and_then(|code| i32::try_from(code).ok())
     }
@@ -262,6 +380,18 @@ impl Measured for Value {
 }
 
 impl Measured for RawResponse {
+    fn finished(self, _: Option<u64>, _: &Redactor) -> Result<Self> {
+        Ok(self)
+    }
+
+    fn stored(_: &Result<Self>, _: &[&str]) -> Option<Answer> {
+        None
+    }
+
+    fn replayed(_: Answer) -> Result<Self> {
+        Err(Error::internal("an answer of raw bytes was stored"))
+    }
+
     fn exit_code(&self) -> Option<i32> {
         None
     }
@@ -285,11 +415,6 @@ impl std::io::Write for Counter {
     }
 }
 
-/// Name of the tool that is called; of one that there is not, what was asked for, cut.
-fn name(entry: Option<&&Entry>, asked: &str) -> String {
-    entry.map_or_else(|| asked.chars().take(LONGEST_TOOL).collect(), |entry| entry.description().name.to_owned())
-}
-
 fn unknown_tool(name: &str) -> Error {
     let shown: String = name.chars().take(64).collect();
     Error::new(ErrorCode::UnknownTool, format!("there is no tool {shown:?}; GET /v1/tools lists them"))
@@ -297,7 +422,7 @@ fn unknown_tool(name: &str) -> Error {
 
 /// Masks what the Worker itself holds and the key that the caller presented.
 fn redactor(backend: &dyn Backend, head: &CallHead) -> Redactor {
-    let presented = head.authorization.as_deref().and_then(credential::bearer).map(str::to_owned);
+    let presented = head.presented.authorization.as_deref().and_then(credential::bearer).map(str::to_owned);
     Redactor::new(backend.secrets().into_iter().chain(presented))
 }
 
@@ -309,8 +434,8 @@ fn mask(error: Error, redactor: &Redactor) -> Error {
     Error { message: redactor.text(&error.message), details, ..error }
 }
 
-fn cap(output: Value, guardrails: Option<Guardrails>) -> Result<Value> {
-    let Some(limit) = guardrails.map(|guardrails| guardrails.output_cap_bytes) else {
+fn cap(output: Value, limit: Option<u64>) -> Result<Value> {
+    let Some(limit) = limit else {
         return Ok(output);
     };
     let bytes = output.bytes().ok_or_else(|| Error::internal("the answer cannot be written as JSON"))?;

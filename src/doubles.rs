@@ -16,8 +16,13 @@ use crate::sandbox::record::{Create, Described, Destroyed, Record, Stopped, Woke
 use crate::sandbox::settings::{Settings, Update};
 use crate::sandbox::state::State;
 use crate::services::{Body, BodyError, ControlRequest, ControlResponse, Sandboxes, Services, Tenant};
-use crate::tenant::admission::{AdmissionRequest, Admitted, ListRequest, Listing, Settlement};
+use crate::tenant::admission::{Admission, AdmissionRequest, ListRequest, Listing, Settlement};
+use crate::tenant::credential::Principal;
+use crate::tenant::inquiry::{AuditRequest, Entries, Verified, VerifyRequest};
+use crate::tenant::keys::{KeyRequest, Keys};
 use crate::tenant::metrics::{MetricsRequest, Report};
+use crate::tenant::permissions::Permissions;
+use crate::tenant::signing::Signer;
 
 /// How the double answers one request.
 pub enum Answer {
@@ -50,7 +55,12 @@ impl Script {
     /// The script, and everything behind a call that follows it.
     pub fn of(answers: Vec<Answer>) -> (Rc<Self>, Services) {
         let script = Rc::new(Self { answers: RefCell::new(answers.into()), ..Self::default() });
-        let services = Services { platform: Rc::new(NoWaiting), tenant: script.clone(), sandboxes: script.clone() };
+        let services = Services {
+            platform: Rc::new(NoWaiting),
+            tenant: script.clone(),
+            sandboxes: script.clone(),
+            signer: Signer::default(),
+        };
         (script, services)
     }
 }
@@ -126,8 +136,24 @@ impl Sandboxes for Script {
 }
 
 impl Tenant for Script {
-    fn admit(&self, _: AdmissionRequest) -> LocalBoxFuture<'_, Result<Admitted>> {
-        ready(Ok(Admitted::default())).boxed_local()
+    fn admit(&self, _: AdmissionRequest) -> LocalBoxFuture<'_, Result<Admission>> {
+        unwritten()
+    }
+
+    fn identify(&self, _: Principal) -> LocalBoxFuture<'_, Result<Permissions>> {
+        unwritten()
+    }
+
+    fn keys(&self, _: KeyRequest) -> LocalBoxFuture<'_, Result<Keys>> {
+        unwritten()
+    }
+
+    fn audit(&self, _: AuditRequest) -> LocalBoxFuture<'_, Result<Entries>> {
+        unwritten()
+    }
+
+    fn verify_audit(&self, _: VerifyRequest) -> LocalBoxFuture<'_, Result<Verified>> {
+        unwritten()
     }
 
     fn settle(&self, _: Settlement) -> LocalBoxFuture<'_, Result<()>> {

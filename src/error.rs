@@ -21,6 +21,8 @@ pub enum ErrorCode {
     NotFound,
     MethodNotAllowed,
     Conflict,
+    InProgress,
+    IdempotencyMismatch,
     StaleGeneration,
     Interrupted,
     LengthRequired,
@@ -48,7 +50,7 @@ struct Row {
 
 impl ErrorCode {
     /// Every code, in the order of the documentation.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 26] = [
         Self::MalformedRequest,
         Self::UnknownTool,
         Self::InvalidArguments,
@@ -57,6 +59,8 @@ impl ErrorCode {
         Self::NotFound,
         Self::MethodNotAllowed,
         Self::Conflict,
+        Self::InProgress,
+        Self::IdempotencyMismatch,
         Self::StaleGeneration,
         Self::Interrupted,
         Self::LengthRequired,
@@ -85,6 +89,8 @@ impl ErrorCode {
             Self::NotFound => (404, "Not found", false),
             Self::MethodNotAllowed => (405, "Method not allowed", false),
             Self::Conflict => (409, "Conflict", false),
+            Self::InProgress => (409, "In progress", true),
+            Self::IdempotencyMismatch => (409, "Idempotency key used for another call", false),
             Self::StaleGeneration => (410, "The sandbox was replaced", false),
             Self::Interrupted => (409, "Interrupted", false),
             Self::LengthRequired => (411, "Length required", false),

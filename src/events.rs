@@ -8,6 +8,7 @@ use futures_util::future::LocalBoxFuture;
 use sandbox_api::{EncodedBytes, FileChange, OutputChunk};
 
 use crate::redaction::{RedactingStream, Redactor};
+use crate::tenant::limits::Standing;
 
 /// Where a piece of output was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +30,8 @@ impl Channel {
 /// One thing that happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
+    /// The call was admitted; how the caller's window of calls stands.
+    Admitted(Option<Standing>),
     /// A piece of output; text is never cut inside a character. `offset` is that of its first byte in its channel.
     Output { channel: Channel, bytes: Vec<u8>, offset: u64 },
     /// What was asked to be told is told from here on.

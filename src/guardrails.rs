@@ -1,10 +1,10 @@
 //! What a tool says about the danger of calling it. There is no default: each tool states its own.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 /// Who may call, in rising order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum Role {
     /// Reads.
@@ -15,8 +15,18 @@ pub enum Role {
     Admin,
 }
 
+impl Role {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Viewer => "viewer",
+            Self::Operator => "operator",
+            Self::Admin => "admin",
+        }
+    }
+}
+
 /// A right that a key may hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 pub enum Scope {
     #[serde(rename = "sandbox:read")]
     SandboxRead,
@@ -26,6 +36,32 @@ pub enum Scope {
     SandboxExec,
     #[serde(rename = "metrics:read")]
     MetricsRead,
+    #[serde(rename = "keys:read")]
+    KeysRead,
+    #[serde(rename = "keys:admin")]
+    KeysAdmin,
+    #[serde(rename = "tokens:create")]
+    TokensCreate,
+    #[serde(rename = "audit:read")]
+    AuditRead,
+    #[serde(rename = "usage:read")]
+    UsageRead,
+}
+
+impl Scope {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::SandboxRead => "sandbox:read",
+            Self::SandboxWrite => "sandbox:write",
+            Self::SandboxExec => "sandbox:exec",
+            Self::MetricsRead => "metrics:read",
+            Self::KeysRead => "keys:read",
+            Self::KeysAdmin => "keys:admin",
+            Self::TokensCreate => "tokens:create",
+            Self::AuditRead => "audit:read",
+            Self::UsageRead => "usage:read",
+        }
+    }
 }
 
 /// Whether a person has to agree before the call acts.
@@ -44,7 +80,7 @@ pub enum Execution {
 }
 
 /// Which window of the rate limits a call is taken from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum RateClass {
     /// Calls a minute.
@@ -73,6 +109,8 @@ pub struct Guardrails {
     pub rate_class: RateClass,
     /// JSON pointers of arguments that the audit records as present, without their values.
     pub unrecorded_arguments: &'static [&'static str],
+    /// JSON pointers of what an answer tells once: it is not kept for an idempotency key.
+    pub told_once: &'static [&'static str],
 }
 
 /// What a client may assume of a tool, in MCP's words.

@@ -28,6 +28,8 @@ use crate::schema;
 use crate::services::Services;
 use crate::tenant::admission::{Listed, SandboxClaim};
 use crate::tenant::credential::Principal;
+use crate::tenant::limits::Limits;
+use crate::tenant::permissions::{Permissions, Requirement};
 
 /// Most problems that one refusal lists.
 const MOST_VIOLATIONS: usize = 20;
@@ -76,6 +78,10 @@ pub struct CallFacts<'a> {
 pub struct Context {
     pub call_id: String,
     pub principal: Principal,
+    /// What the caller may do.
+    pub permissions: Permissions,
+    /// Limits of the caller's key; the root key has none.
+    pub limits: Option<Limits>,
     pub claim: SandboxClaim,
     /// The claimed sandbox as it was listed before the call.
     pub listed: Option<Listed>,
@@ -89,6 +95,9 @@ impl Context {
     pub async fn create_sandbox(&self, settings: Settings, git: Option<GitSource>) -> Result<Record> {
         let listed = Listed::new(&self.claim, self.admitted_at, &self.principal.key_id);
         let listed = listed.ok_or_else(|| Error::internal("the call claimed no creation"))?;
+        // The caller's own labels were added when the call was admitted; here they are added to what is stored of it.
+        let listed = Listed { labels: self.permissions.labelled(listed.labels)?, ..listed };
+        let settings = Settings { labels: self.permissions.labelled(settings.labels)?, ..settings };
         self.services.sandboxes.create(&Create { listed, settings, git }).await
     }
 }
@@ -152,6 +161,14 @@ pub struct Description {
     pub raw_routes: &'static [Route],
     #[serde(skip)]
     pub raw_contract: Option<&'static RawContract>,
+}
+
+impl Description {
+    /// What the tool asks of its caller.
+    pub fn requirement(&self) -> Requirement {
+        let Guardrails { role, scopes, .. } = self.guardrails;
+        Requirement { tool: self.name.to_owned(), role, scopes: scopes.to_vec() }
+    }
 }
 
 /// A sandbox may have to be started before a tool can act on it.

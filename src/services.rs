@@ -12,8 +12,13 @@ use crate::identifier::SandboxId;
 use crate::platform::Platform;
 use crate::sandbox::record::{Create, Described, Destroyed, Record, Stopped, Woken};
 use crate::sandbox::settings::Update;
-use crate::tenant::admission::{AdmissionRequest, Admitted, ListRequest, Listing, Settlement};
+use crate::tenant::admission::{Admission, AdmissionRequest, ListRequest, Listing, Settlement};
+use crate::tenant::credential::Principal;
+use crate::tenant::inquiry::{AuditRequest, Entries, Verified, VerifyRequest};
+use crate::tenant::keys::{KeyRequest, Keys};
 use crate::tenant::metrics::{MetricsRequest, Report};
+use crate::tenant::permissions::Permissions;
+use crate::tenant::signing::Signer;
 
 /// Everything behind a call.
 #[derive(Clone)]
@@ -21,11 +26,21 @@ pub struct Services {
     pub platform: Rc<dyn Platform>,
     pub tenant: Rc<dyn Tenant>,
     pub sandboxes: Rc<dyn Sandboxes>,
+    /// Signs ids of keys, and tokens.
+    pub signer: Signer,
 }
 
 /// The one admission hop, the books of a tenant, and its list of sandboxes.
 pub trait Tenant {
-    fn admit(&self, request: AdmissionRequest) -> LocalBoxFuture<'_, Result<Admitted>>;
+    fn admit(&self, request: AdmissionRequest) -> LocalBoxFuture<'_, Result<Admission>>;
+    /// What the caller may do; asked without a call, which counts nothing.
+    fn identify(&self, principal: Principal) -> LocalBoxFuture<'_, Result<Permissions>>;
+    /// Reads or changes keys.
+    fn keys(&self, request: KeyRequest) -> LocalBoxFuture<'_, Result<Keys>>;
+    /// Calls of the books.
+    fn audit(&self, request: AuditRequest) -> LocalBoxFuture<'_, Result<Entries>>;
+    /// Whether the books are what was written.
+    fn verify_audit(&self, request: VerifyRequest) -> LocalBoxFuture<'_, Result<Verified>>;
     fn settle(&self, settlement: Settlement) -> LocalBoxFuture<'_, Result<()>>;
     fn list_sandboxes(&self, request: ListRequest) -> LocalBoxFuture<'_, Result<Listing>>;
     fn metrics(&self, request: MetricsRequest) -> LocalBoxFuture<'_, Result<Report>>;

@@ -22,12 +22,14 @@ use worker::{Context, Env, Headers, Request, Response, ResponseBuilder};
 
 use super::body;
 use super::routes::{self, Matched, Routes, Target};
-use crate::call::{Backend, CallHead, RawCall, ToolCall};
+use crate::call::{Answered, Backend, CallHead, RawCall, ToolCall};
 use crate::error::{Error, ErrorCode, Result};
 use crate::events::{Event, EventSink, NoEvents, ReaderGone};
 use crate::log_line::{CallLine, DataPoint};
 use crate::raw::{RawRequest, RawResponse};
 use crate::registry::{Method, Registry};
+use crate::tenant::credential::Presented;
+use crate::tenant::limits::Standing;
 use crate::trace::{TRACEPARENT, TRACESTATE, Trace};
 use crate::workers::backend::WorkersBackend;
 use crate::workers::body::{JsBody, to_js};
@@ -62,7 +64,16 @@ pub async fn serve(request: Request, env: Env, context: Rc<Context>) -> worker::
     let trace = Trace::of_request(sent(TRACEPARENT).as_deref(), sent(TRACESTATE).as_deref(), random);
     let backend = Rc::new(WorkersBackend::new(env, context.clone(), trace.clone()));
     let began_at = backend.platform().now_millis();
-    let door = Door { backend, context, request_id, trace, began_at, is_logged: Cell::new(false) };
+    let door = Door {
+        backend,
+        context,
+        request_id,
+        trace,
+        began_at,
+        is_logged: Cell::default(),
+        standing: Cell::default(),
+        is_replayed: Cell::default(),
+    };
     match door.answer(&request).await {
         Ok(response) => door.finish(response),
         Err(error) => {
@@ -80,7 +91,7 @@ fn preflight(request_id: &str) -> worker::Result<Response> {
     headers.set(
         "access-control-allow-headers",
         "authorization, content-type, accept, range, content-range, if-match, if-none-match, upload-id, prefer, \
-         idempotency-key, traceparent, tracestate",
+         idempotency-key, x-tenant, traceparent, tracestate",
     )?;
     headers.set("access-control-max-age", "86400")?;
     Ok(ResponseBuilder::new().with_status(204).with_headers(headers).empty())
@@ -92,7 +103,7 @@ fn cors(headers: &Headers) -> worker::Result<()> {
     headers.set(
         "access-control-expose-headers",
         "x-request-id, traceparent, retry-after, content-length, content-range, accept-ranges, etag, last-modified, location, \
-         x-archive-omitted",
+         x-archive-omitted, x-ratelimit-limit, x-ratelimit-remaining, x-ratelimit-reset, idempotency-replayed",
     )
 }
 
@@ -105,6 +116,10 @@ struct Door {
     began_at: i64,
     /// Whether the error that is answered has its line already: a call writes its own.
     is_logged: Cell<bool>,
+    /// How the caller's window of calls stands.
+    standing: Cell<Option<Standing>>,
+    /// Whether the answer is that of an earlier call.
+    is_replayed: Cell<bool>,
 }
 
 impl Door {
@@ -116,7 +131,11 @@ impl Door {
         let head = CallHead {
             id: self.request_id.clone(),
             door: DOOR,
-            authorization: header(request, "authorization"),
+            presented: Presented {
+                authorization: header(request, "authorization"),
+                tenant: header(request, "x-tenant"),
+            },
+            idempotency_key: header(request, "idempotency-key"),
             trace: self.trace.clone(),
         };
         match target {
@@ -125,7 +144,8 @@ impl Door {
             Target::OpenApiJson => text("application/json", include_str!("../../openapi/openapi.json")),
             Target::OpenApiYaml => text("application/yaml", include_str!("../../openapi/openapi.yaml")),
             Target::ListTools => {
-                Response::from_json(&shared.registry.describe(&*self.backend, &head)?).map_err(Error::internal)
+                let tools = shared.registry.describe(&*self.backend, &head).await?;
+                Response::from_json(&tools).map_err(Error::internal)
             }
             Target::CallTool => {
                 // Who calls is decided before a stranger's body is read.
@@ -166,28 +186,21 @@ impl Door {
         Response::from_json(&json!({ "ok": true, "status": "ok", "timestamp": now })).map_err(Error::internal)
     }
 
-    async fn call(&self, shared: Rc<Shared>, request: &Request, mut call: ToolCall) -> Result<Response> {
-        if request.headers().has("idempotency-key").unwrap_or(false) {
-            let message =
-                "idempotency keys are not kept by this version; send the call without the header Idempotency-Key";
-            call.arguments = Err(Error::new(ErrorCode::InvalidArguments, message).detail("header", "idempotency-key"));
-        }
+    async fn call(&self, shared: Rc<Shared>, request: &Request, call: ToolCall) -> Result<Response> {
         if wants_events(request) { self.stream(shared, call).await } else { self.buffer(shared, call).await }
     }
 
     async fn buffer(&self, shared: Rc<Shared>, call: ToolCall) -> Result<Response> {
         let backend = self.backend.clone();
-        let output = self.to_its_end(async move { shared.registry.call(&*backend, call, Rc::new(NoEvents)).await });
-        let output = output.await.inspect_err(|_| self.is_logged.set(true))?;
+        let work = async move { shared.registry.call(&*backend, call, Rc::new(NoEvents)).await };
+        let output = self.note(self.to_its_end(work).await?)?;
         Response::from_json(&output).map_err(Error::internal)
     }
 
     async fn call_raw(&self, shared: Rc<Shared>, call: RawCall) -> Result<Response> {
         let backend = self.backend.clone();
-        let RawResponse { status, headers, body } = self
-            .to_its_end(async move { shared.registry.call_raw(&*backend, call).await })
-            .await
-            .inspect_err(|_| self.is_logged.set(true))?;
+        let work = async move { shared.registry.call_raw(&*backend, call).await };
+        let RawResponse { status, headers, body } = self.note(self.to_its_end(work).await?)?;
         let init = web_sys::ResponseInit::new();
         init.set_status(status);
         let response_headers = web_sys::Headers::new().map_err(|error| Error::internal(format!("{error:?}")))?;
@@ -203,13 +216,21 @@ impl Door {
     }
 
     /// Runs `work` to its end whatever becomes of the caller, and gives its result to whoever still waits.
-    async fn to_its_end<T: 'static>(&self, work: impl Future<Output = Result<T>> + 'static) -> Result<T> {
+    async fn to_its_end<T: 'static>(&self, work: impl Future<Output = T> + 'static) -> Result<T> {
         let (sender, receiver) = oneshot::channel();
         self.context.wait_until(async move {
             // Nobody waits any more when this fails.
             let _ = sender.send(work.await);
         });
-        receiver.await.map_err(Error::internal)?
+        receiver.await.map_err(Error::internal)
+    }
+
+    /// Keeps what the headers say of a call, and gives its result.
+    fn note<A>(&self, answered: Answered<A>) -> Result<A> {
+        let Answered { result, standing, is_replayed } = answered;
+        self.standing.set(standing);
+        self.is_replayed.set(is_replayed);
+        result.inspect_err(|_| self.is_logged.set(true))
     }
 
     async fn stream(&self, shared: Rc<Shared>, call: ToolCall) -> Result<Response> {
@@ -219,18 +240,20 @@ impl Door {
         self.context.wait_until(async move {
             let sink = Rc::new(Events(sender.clone()));
             let mut sender = sender;
-            let last = match shared.registry.call(&*backend, call, sink).await {
-                Ok(output) => Frame::Text(sse::encode("result", &output.to_string())),
-                Err(error) => Frame::Error(error, request_id),
-            };
+            let answered = shared.registry.call(&*backend, call, sink).await;
             // The reader may have left.
-            let _ = sender.send(last).await;
+            let _ = sender.send(Frame::Last(Box::new(answered), request_id)).await;
         });
         // The first frame tells whether the call was admitted.
         let first = match receiver.next().await {
-            Some(Frame::Error(error, _)) => {
-                self.is_logged.set(true);
-                return Err(error);
+            Some(Frame::Last(answered, request_id)) => {
+                let Answered { standing, is_replayed, .. } = *answered;
+                let result = Ok(self.note(*answered)?);
+                Frame::Last(Box::new(Answered { result, standing, is_replayed }), request_id)
+            }
+            Some(Frame::Admitted(standing)) => {
+                self.standing.set(standing);
+                Frame::Admitted(standing)
             }
             Some(frame) => frame,
             None => return Err(Error::internal("a call ended without a frame")),
@@ -299,6 +322,14 @@ impl Door {
         headers.set("x-request-id", &self.request_id)?;
         headers.set(TRACEPARENT, &self.trace.traceparent())?;
         headers.set("x-content-type-options", "nosniff")?;
+        if let Some(Standing { limit, remaining, reset_seconds }) = self.standing.get() {
+            headers.set("x-ratelimit-limit", &limit.to_string())?;
+            headers.set("x-ratelimit-remaining", &remaining.to_string())?;
+            headers.set("x-ratelimit-reset", &reset_seconds.to_string())?;
+        }
+        if self.is_replayed.get() {
+            headers.set("idempotency-replayed", "true")?;
+        }
         if !headers.has("cache-control")? {
             headers.set("cache-control", "no-store")?;
         }
@@ -308,19 +339,24 @@ impl Door {
 
 /// One frame of an event stream.
 enum Frame {
+    Admitted(Option<Standing>),
     Text(String),
-    /// The terminal error, kept whole: before the stream has begun it becomes an ordinary answer.
-    Error(Error, String),
+    /// The result, kept whole: an error before the stream has begun becomes an ordinary answer.
+    Last(Box<Answered<Value>>, String),
 }
 
 impl Frame {
     fn encode(self) -> String {
         match self {
+            Self::Admitted(_) => sse::HEARTBEAT.to_owned(),
             Self::Text(text) => text,
-            Self::Error(error, request_id) => {
-                let problem = serde_json::to_string(&error.problem(&request_id)).unwrap_or_default();
-                sse::encode("error", &problem)
-            }
+            Self::Last(answered, request_id) => match answered.result {
+                Ok(output) => sse::encode("result", &output.to_string()),
+                Err(error) => {
+                    let problem = serde_json::to_string(&error.problem(&request_id)).unwrap_or_default();
+                    sse::encode("error", &problem)
+                }
+            },
         }
     }
 }
@@ -337,6 +373,9 @@ impl EventSink for Events {
         let mut sender = self.0.clone();
         async move {
             let text = match event {
+                Event::Admitted(standing) => {
+                    return sender.send(Frame::Admitted(standing)).await.map_err(|_| ReaderGone);
+                }
                 Event::Output { channel, bytes, offset } => {
                     let chunk = serde_json::to_string(&Event::chunk(&bytes, offset)).unwrap_or_default();
                     sse::encode(channel.name(), &chunk)

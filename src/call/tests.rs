@@ -8,9 +8,10 @@ use futures_util::FutureExt;
 use futures_util::future::{LocalBoxFuture, ready};
 use serde_json::{Value, json};
 
-use super::{Backend, CallHead, ToolCall, cap};
+use super::{Answered, Backend, CallHead, ToolCall, cap};
 use crate::error::{Error, ErrorCode, Result};
 use crate::events::NoEvents;
+use crate::guardrails::Role;
 use crate::identifier::SandboxId;
 use crate::log_line::{DataPoint, Observed};
 use crate::platform::Platform;
@@ -18,9 +19,16 @@ use crate::sandbox::record::{Create, Described, Destroyed, Record, Stopped, Woke
 use crate::sandbox::settings::Update;
 use crate::services::{ControlRequest, ControlResponse, Sandboxes, Tenant};
 use crate::tenant::admission::{
-    AdmissionRequest, Admitted, Decision, ListRequest, Listing, Outcome, Settlement, decide,
+    Admission, AdmissionRequest, Admitted, DecisionKind, Known, ListRequest, Listing, Outcome, Ruling, Settlement,
+    decide,
 };
+use crate::tenant::credential::{Presented, Principal};
+use crate::tenant::idempotency::First;
+use crate::tenant::inquiry::{AuditRequest, Entries, Verified, VerifyRequest};
+use crate::tenant::keys::{KeyRequest, Keys};
 use crate::tenant::metrics::{MetricsRequest, Report};
+use crate::tenant::permissions::Permissions;
+use crate::tenant::signing::Signer;
 use crate::tools;
 use crate::trace::Trace;
 
@@ -31,13 +39,17 @@ const KEY: &str = "0123456789abcdef-root";
 struct Books {
     intents: RefCell<Vec<AdmissionRequest>>,
     settlements: RefCell<Vec<Settlement>>,
+    /// Those that were kept for an idempotency key.
+    answers: RefCell<Vec<Settlement>>,
+    /// Of the caller; an admin's when there is nothing.
+    permissions: RefCell<Option<Permissions>>,
     created: RefCell<Vec<Create>>,
     logged: RefCell<Vec<Value>>,
     measured: RefCell<Vec<DataPoint>>,
 }
 
 #[derive(Clone, Default)]
-struct Double(Rc<Books>);
+struct Double(Rc<Books>, Signer);
 
 impl Platform for Double {
     fn now_millis(&self) -> i64 {
@@ -62,17 +74,46 @@ impl Platform for Double {
 }
 
 impl Tenant for Double {
-    fn admit(&self, request: AdmissionRequest) -> LocalBoxFuture<'_, Result<Admitted>> {
-        let decision = decide(&request, None, &[]);
+    fn admit(&self, request: AdmissionRequest) -> LocalBoxFuture<'_, Result<Admission>> {
+        let first = self.0.answers.borrow().first().map(|settled| First {
+            call_id: settled.call_id.clone(),
+            fingerprint: self.0.intents.borrow()[0].idempotency.clone().unwrap().fingerprints[0].clone(),
+            asked_at: request.at,
+            deadline_at: request.deadline_at,
+            is_answered: true,
+        });
+        let decision = decide(&request, &Known { first: first.as_ref(), ..Known::default() });
         self.0.intents.borrow_mut().push(request);
-        let answer = match decision {
-            Decision::Admit { .. } => Ok(Admitted::default()),
-            Decision::Refuse(error) => Err(error),
+        let ruling = match decision.kind {
+            DecisionKind::Admit { permissions, limits, .. } => {
+                Ruling::Admitted(Admitted { listed: None, permissions, limits })
+            }
+            DecisionKind::Replay => Ruling::Replayed(self.0.answers.borrow()[0].answer.clone().unwrap()),
+            DecisionKind::Refuse { error, .. } => Ruling::Refused(error),
         };
-        ready(answer).boxed_local()
+        ready(Ok(Admission { standing: decision.standing, ruling })).boxed_local()
+    }
+
+    fn identify(&self, _: Principal) -> LocalBoxFuture<'_, Result<Permissions>> {
+        ready(Ok(self.0.permissions.borrow().clone().unwrap_or(Permissions::of(Role::Admin)))).boxed_local()
+    }
+
+    fn keys(&self, _: KeyRequest) -> LocalBoxFuture<'_, Result<Keys>> {
+        ready(Err(Error::internal("not needed"))).boxed_local()
+    }
+
+    fn audit(&self, _: AuditRequest) -> LocalBoxFuture<'_, Result<Entries>> {
+        ready(Err(Error::internal("not needed"))).boxed_local()
+    }
+
+    fn verify_audit(&self, _: VerifyRequest) -> LocalBoxFuture<'_, Result<Verified>> {
+        ready(Err(Error::internal("not needed"))).boxed_local()
     }
 
     fn settle(&self, settlement: Settlement) -> LocalBoxFuture<'_, Result<()>> {
+        if settlement.answer.is_some() {
+            self.0.answers.borrow_mut().push(settlement.clone());
+        }
         self.0.settlements.borrow_mut().push(settlement);
         ready(Ok(())).boxed_local()
     }
@@ -134,6 +175,10 @@ impl Backend for Double {
         Some(KEY.to_owned())
     }
 
+    fn signer(&self) -> &Signer {
+        &self.1
+    }
+
     fn secrets(&self) -> Vec<String> {
         vec![KEY.to_owned()]
     }
@@ -157,11 +202,16 @@ impl Backend for Double {
 
 fn head(key: &str) -> CallHead {
     let trace = Trace::of_request(None, None, || [6; 16]);
-    CallHead { id: "call-1".into(), door: "test", authorization: Some(format!("Bearer {key}")), trace }
+    let presented = Presented { authorization: Some(format!("Bearer {key}")), tenant: None };
+    CallHead { id: "call-1".into(), door: "test", presented, idempotency_key: None, trace }
 }
 
 fn call(double: &Double, key: &str, tool: &str, arguments: Result<Value>) -> Result<Value> {
     let call = ToolCall { head: head(key), tool: tool.into(), arguments };
+    answered(double, call).result
+}
+
+fn answered(double: &Double, call: ToolCall) -> Answered<Value> {
     tools::registry().call(double, call, Rc::new(NoEvents)).now_or_never().expect("the doubles never wait")
 }
 
@@ -215,9 +265,10 @@ fn a_sandbox_that_is_not_listed_is_not_asked() {
 #[test]
 fn an_answer_over_the_cap_of_its_tool_is_not_sent() {
     let guardrails = tools::registry().get("destroySandbox").unwrap().description().guardrails;
-    assert!(cap(json!({ "a": "b" }), Some(guardrails)).is_ok());
+    let limit = Some(guardrails.output_cap_bytes);
+    assert!(cap(json!({ "a": "b" }), limit).is_ok());
     let large = json!({ "a": "b".repeat(usize::try_from(guardrails.output_cap_bytes).unwrap()) });
-    let error = cap(large, Some(guardrails)).unwrap_err();
+    let error = cap(large, limit).unwrap_err();
     assert_eq!((error.code, error.details["limitBytes"].as_u64()), (ErrorCode::PayloadTooLarge, Some(65536)));
 }
 
@@ -225,9 +276,13 @@ fn an_answer_over_the_cap_of_its_tool_is_not_sent() {
 fn the_list_holds_every_tool_for_the_root_key_and_nothing_for_a_stranger() {
     let double = Double::default();
     let registry = tools::registry();
-    let listed = registry.describe(&double, &head(KEY)).unwrap();
-    assert_eq!(listed["tools"].as_array().unwrap().len(), registry.list().count());
-    assert_eq!(registry.describe(&double, &head("wrong")).unwrap_err().code, ErrorCode::Unauthenticated);
+    let describe = |key: &str| registry.describe(&double, &head(key)).now_or_never().unwrap();
+    assert_eq!(describe(KEY).unwrap()["tools"].as_array().unwrap().len(), registry.list().count());
+    assert_eq!(describe("wrong").unwrap_err().code, ErrorCode::Unauthenticated);
+    *double.0.permissions.borrow_mut() = Some(Permissions::of(Role::Viewer));
+    let listed = describe(KEY).unwrap();
+    let tools = listed["tools"].as_array().unwrap();
+    assert!(!tools.is_empty() && tools.iter().all(|tool| tool["guardrails"]["role"] == "viewer"));
 }
 
 #[test]
@@ -274,5 +329,24 @@ fn an_alias_is_logged_and_recorded_as_its_tool() {
     let double = Double::default();
     call(&double, KEY, "sandboxes.list", Ok(json!({}))).unwrap();
     assert_eq!(double.0.logged.borrow()[0]["tool"], "listSandboxes");
-    assert_eq!(double.0.intents.borrow()[0].tool, "listSandboxes");
+    assert_eq!(double.0.intents.borrow()[0].requirement.tool, "listSandboxes");
+}
+
+#[test]
+fn a_call_with_an_idempotency_key_is_carried_out_once() {
+    let double = Double::default();
+    let ask = |key: &str, label: &str| {
+        let head = CallHead { idempotency_key: Some(key.into()), ..head(KEY) };
+        let arguments = Ok(json!({ "id": "box", "labels": { "a": label } }));
+        answered(&double, ToolCall { head, tool: "createSandbox".into(), arguments })
+    };
+    let first = ask("once", "x");
+    let second = ask("once", "x");
+    assert!(!first.is_replayed && second.is_replayed);
+    assert_eq!(first.result.unwrap(), second.result.unwrap());
+    assert_eq!(double.0.created.borrow().len(), 1);
+    assert_eq!(code(&ask("once", "y").result), Some(ErrorCode::IdempotencyMismatch));
+    assert_eq!(code(&ask("not one", "x").result), Some(ErrorCode::InvalidArguments));
+    let stored = serde_json::to_string(&double.0.answers.borrow()[0]).unwrap();
+    assert!(!stored.contains(KEY), "what is stored is masked: {stored}");
 }

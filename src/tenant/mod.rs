@@ -1,13 +1,28 @@
 //! Tenants: who may call, what they may do, and the books kept of it, one Durable Object each.
 
 pub mod admission;
+pub mod audit;
 pub mod credential;
+pub mod idempotency;
+pub mod inquiry;
+pub mod key;
+pub mod keyring;
+pub mod keys;
+pub mod limits;
 pub mod listing;
 pub mod metrics;
+pub mod permissions;
+pub mod sight;
+pub mod signing;
+pub mod token;
 
 #[cfg(target_arch = "wasm32")]
 pub mod actor;
 #[cfg(target_arch = "wasm32")]
+mod books;
+#[cfg(target_arch = "wasm32")]
 mod measure;
+#[cfg(target_arch = "wasm32")]
+mod shelf;
 #[cfg(target_arch = "wasm32")]
 mod sweep;

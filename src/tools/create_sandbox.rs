@@ -140,6 +140,7 @@ impl Tool for CreateSandbox {
         output_cap_bytes: 256 * 1024,
         rate_class: RateClass::SandboxOperation,
         unrecorded_arguments: &["/env"],
+        told_once: &[],
     };
     const EXECUTION: Execution = Execution::Inline;
 

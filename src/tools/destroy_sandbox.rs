@@ -73,6 +73,7 @@ impl Tool for DestroySandbox {
         output_cap_bytes: 64 * 1024,
         rate_class: RateClass::SandboxOperation,
         unrecorded_arguments: &[],
+        told_once: &[],
     };
     const EXECUTION: Execution = Execution::Inline;
 

@@ -88,6 +88,7 @@ impl Tool for EditFile {
         output_cap_bytes: 64 * 1024,
         rate_class: RateClass::SandboxOperation,
         unrecorded_arguments: &["/oldText", "/newText"],
+        told_once: &[],
     };
     const EXECUTION: Execution = Execution::Inline;
 

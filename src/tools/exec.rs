@@ -131,6 +131,7 @@ impl Tool for Exec {
         output_cap_bytes: 16 * 1024 * 1024,
         rate_class: RateClass::SandboxOperation,
         unrecorded_arguments: &["/env", "/stdin"],
+        told_once: &[],
     };
     const EXECUTION: Execution = Execution::Inline;
 

@@ -78,6 +78,7 @@ impl Tool for GetMetrics {
         output_cap_bytes: 8 * 1024 * 1024,
         rate_class: RateClass::Read,
         unrecorded_arguments: &[],
+        told_once: &[],
     };
     const EXECUTION: Execution = Execution::Inline;
 

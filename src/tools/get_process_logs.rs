@@ -88,6 +88,7 @@ impl Tool for GetProcessLogs {
         output_cap_bytes: 16 * 1024 * 1024,
         rate_class: RateClass::Read,
         unrecorded_arguments: &[],
+        told_once: &[],
     };
     const EXECUTION: Execution = Execution::Inline;
 

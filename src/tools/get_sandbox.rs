@@ -162,6 +162,7 @@ impl Tool for GetSandbox {
         output_cap_bytes: 4 * 1024 * 1024,
         rate_class: RateClass::Read,
         unrecorded_arguments: &[],
+        told_once: &[],
     };
     const EXECUTION: Execution = Execution::Inline;
 

@@ -57,6 +57,7 @@ impl Tool for ListProcesses {
         output_cap_bytes: 8 * 1024 * 1024,
         rate_class: RateClass::Read,
         unrecorded_arguments: &[],
+        told_once: &[],
     };
     const EXECUTION: Execution = Execution::Inline;
 

@@ -1,33 +1,42 @@
 //! THE list of tools. To add one, write its file and add its line here; the rest follows from the registry.
 
 pub mod cloning;
+pub mod key_info;
 pub mod path;
 pub mod process_info;
 pub mod sandbox_info;
 
+pub mod create_key;
 pub mod create_sandbox;
+pub mod create_token;
 pub mod delete_file;
 pub mod destroy_sandbox;
 pub mod download_archive;
 pub mod edit_file;
 pub mod exec;
+pub mod get_audit_log;
 pub mod get_metrics;
 pub mod get_process;
 pub mod get_process_logs;
 pub mod get_sandbox;
 pub mod kill_process;
 pub mod list_files;
+pub mod list_keys;
 pub mod list_processes;
 pub mod list_sandboxes;
 pub mod make_directory;
 pub mod move_file;
 pub mod read_file;
+pub mod revoke_key;
+pub mod rotate_key;
 pub mod search_files;
+pub mod set_limits;
 pub mod start_background_process;
 pub mod stat_file;
 pub mod stop_sandbox;
 pub mod update_sandbox;
 pub mod upload_archive;
+pub mod verify_audit_log;
 pub mod wait_for_process;
 pub mod wake_sandbox;
 pub mod watch_files;
@@ -66,6 +75,14 @@ pub fn registry() -> Registry {
         Entry::of::<write_process_input::WriteProcessInput>(),
         Entry::of::<get_process_logs::GetProcessLogs>(),
         Entry::of::<wait_for_process::WaitForProcess>(),
+        Entry::of::<create_key::CreateKey>(),
+        Entry::of::<list_keys::ListKeys>(),
+        Entry::of::<rotate_key::RotateKey>(),
+        Entry::of::<revoke_key::RevokeKey>(),
+        Entry::of::<set_limits::SetLimits>(),
+        Entry::of::<create_token::CreateToken>(),
+        Entry::of::<get_audit_log::GetAuditLog>(),
+        Entry::of::<verify_audit_log::VerifyAuditLog>(),
         Entry::of::<get_metrics::GetMetrics>(),
     ])
 }

@@ -94,6 +94,7 @@ impl Tool for ReadFile {
         output_cap_bytes: 8 * 1024 * 1024,
         rate_class: RateClass::SandboxOperation,
         unrecorded_arguments: &[],
+        told_once: &[],
     };
     const EXECUTION: Execution = Execution::Inline;
 

@@ -86,6 +86,7 @@ impl Tool for SearchFiles {
         output_cap_bytes: 4 * 1024 * 1024,
         rate_class: RateClass::SandboxOperation,
         unrecorded_arguments: &[],
+        told_once: &[],
     };
     const EXECUTION: Execution = Execution::Inline;
 

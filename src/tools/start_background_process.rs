@@ -74,6 +74,7 @@ impl Tool for StartBackgroundProcess {
         output_cap_bytes: 64 * 1024,
         rate_class: RateClass::SandboxOperation,
         unrecorded_arguments: &["/env"],
+        told_once: &[],
     };
     const EXECUTION: Execution = Execution::Inline;
 
@@ -105,6 +106,7 @@ impl Tool for StartBackgroundProcess {
             keep_stdin: input.keep_stdin.unwrap_or(false),
             restart_policy: input.restart_policy.unwrap_or_default(),
             settle_ms: Some(SETTLE_MS),
+            most_running: context.limits.and_then(|limits| usize::try_from(limits.processes_per_sandbox()).ok()),
         };
         let started = Processes::new(context.services, input.sandbox_id.clone()).start(&request).await;
         let process = started.map_err(|error| error.detail("sandboxId", input.sandbox_id.as_str()))?;

@@ -55,6 +55,7 @@ impl Tool for StatFile {
         output_cap_bytes: 64 * 1024,
         rate_class: RateClass::SandboxOperation,
         unrecorded_arguments: &[],
+        told_once: &[],
     };
     const EXECUTION: Execution = Execution::Inline;
 

@@ -48,6 +48,7 @@ impl Tool for StopSandbox {
         output_cap_bytes: 256 * 1024,
         rate_class: RateClass::SandboxOperation,
         unrecorded_arguments: &[],
+        told_once: &[],
     };
     const EXECUTION: Execution = Execution::Inline;
 

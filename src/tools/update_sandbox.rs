@@ -78,6 +78,7 @@ impl Tool for UpdateSandbox {
         output_cap_bytes: 256 * 1024,
         rate_class: RateClass::SandboxOperation,
         unrecorded_arguments: &["/env"],
+        told_once: &[],
     };
     const EXECUTION: Execution = Execution::Inline;
 
@@ -90,7 +91,8 @@ impl Tool for UpdateSandbox {
     }
 
     async fn call(context: Context, input: Input, _events: Rc<dyn EventSink>) -> Result<SandboxNow> {
-        let update = update(&input, context.admitted_at)?;
+        let mut update = update(&input, context.admitted_at)?;
+        update.labels = update.labels.map(|labels| context.permissions.labelled(labels)).transpose()?;
         context.services.sandboxes.update(&input.sandbox_id, &update).await.map(SandboxNow::from)
     }
 }

@@ -67,6 +67,7 @@ impl Tool for UploadArchive {
         output_cap_bytes: 64 * 1024,
         rate_class: RateClass::SandboxOperation,
         unrecorded_arguments: &["/content"],
+        told_once: &[],
     };
     const EXECUTION: Execution = Execution::Inline;
 

@@ -89,6 +89,7 @@ impl Tool for WaitForProcess {
         output_cap_bytes: 256 * 1024,
         rate_class: RateClass::Read,
         unrecorded_arguments: &[],
+        told_once: &[],
     };
     const EXECUTION: Execution = Execution::Inline;
 

@@ -83,6 +83,7 @@ impl Tool for WriteFile {
         output_cap_bytes: 64 * 1024,
         rate_class: RateClass::SandboxOperation,
         unrecorded_arguments: &["/content"],
+        told_once: &[],
     };
     const EXECUTION: Execution = Execution::Inline;
 

@@ -74,6 +74,7 @@ impl Tool for WriteProcessInput {
         output_cap_bytes: 64 * 1024,
         rate_class: RateClass::SandboxOperation,
         unrecorded_arguments: &["/data"],
+        told_once: &[],
     };
     const EXECUTION: Execution = Execution::Inline;
 

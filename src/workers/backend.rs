@@ -25,8 +25,13 @@ use crate::sandbox::life::START_DEADLINE;
 use crate::sandbox::record::{Create, Described, Destroyed, Record, Stopped, Woken};
 use crate::sandbox::settings::Update;
 use crate::services::{ControlRequest, ControlResponse, Sandboxes, Tenant};
-use crate::tenant::admission::{AdmissionRequest, Admitted, ListRequest, Listing, SandboxClaim, Settlement};
+use crate::tenant::admission::{Admission, AdmissionRequest, ListRequest, Listing, SandboxClaim, Settlement};
+use crate::tenant::credential::Principal;
+use crate::tenant::inquiry::{AuditRequest, Entries, Verified, VerifyRequest};
+use crate::tenant::keys::{KeyRequest, Keys};
 use crate::tenant::metrics::{MetricsRequest, Report};
+use crate::tenant::permissions::Permissions;
+use crate::tenant::signing::Signer;
 use crate::trace::Trace;
 
 /// Until the tenant's object answers.
@@ -53,17 +58,23 @@ const UPDATE_DEADLINE: Duration = Duration::from_secs(10);
 /// Dataset of the Workers Analytics Engine; without it nothing is written.
 const ANALYTICS_BINDING: &str = "ANALYTICS";
 
+/// Signs ids of keys, and tokens.
+const SIGNING_SECRET: &str = "SIGNING_SECRET";
+
 /// Everything behind a request.
 pub struct WorkersBackend {
     env: Env,
     platform: Rc<WorkersPlatform>,
     trace: Trace,
     observed: Rc<Cell<Observed>>,
+    signer: Signer,
 }
 
 impl WorkersBackend {
     pub fn new(env: Env, context: Rc<Context>, trace: Trace) -> Self {
-        Self { env, platform: Rc::new(WorkersPlatform(Lifetime::Request(context))), trace, observed: Rc::default() }
+        let signer = Signer::new(configured(&env, SIGNING_SECRET).as_deref());
+        let platform = Rc::new(WorkersPlatform(Lifetime::Request(context)));
+        Self { env, platform, trace, observed: Rc::default(), signer }
     }
 }
 
@@ -82,10 +93,14 @@ impl Backend for WorkersBackend {
         configured(&self.env, "WORKER_API_KEY_SECRET")
     }
 
+    fn signer(&self) -> &Signer {
+        &self.signer
+    }
+
     fn secrets(&self) -> Vec<String> {
-        let keys = self.root_key().unwrap_or_default();
-        let keys = keys.split(',').map(|key| key.trim().to_owned()).collect::<Vec<_>>();
-        keys.into_iter().chain(configured(&self.env, "SANDBOX_HOST_TOKEN")).collect()
+        let several = self.root_key().into_iter().chain(configured(&self.env, SIGNING_SECRET));
+        let several = several.flat_map(|text| text.split(',').map(|key| key.trim().to_owned()).collect::<Vec<_>>());
+        several.chain(configured(&self.env, "SANDBOX_HOST_TOKEN")).collect()
     }
 
     fn tenant(&self, name: &str) -> Rc<dyn Tenant> {
@@ -140,11 +155,30 @@ impl TenantObject {
 }
 
 impl Tenant for TenantObject {
-    fn admit(&self, request: AdmissionRequest) -> LocalBoxFuture<'_, Result<Admitted>> {
+    fn admit(&self, request: AdmissionRequest) -> LocalBoxFuture<'_, Result<Admission>> {
         // Admission lists a sandbox that is to be created, and would find it listed the second time.
         let lists = matches!(request.claim, SandboxClaim::Create { .. });
         let repeat = if lists { Repeat::Never } else { Repeat::Harmless };
         async move { self.ask("/admit", &request, repeat).await }.boxed_local()
+    }
+
+    fn identify(&self, principal: Principal) -> LocalBoxFuture<'_, Result<Permissions>> {
+        async move { self.ask("/identify", &principal, Repeat::Harmless).await }.boxed_local()
+    }
+
+    fn keys(&self, request: KeyRequest) -> LocalBoxFuture<'_, Result<Keys>> {
+        // A rotation that is carried out twice would end the grace of the secret before.
+        let changes = matches!(request, KeyRequest::Change { .. });
+        let repeat = if changes { Repeat::Never } else { Repeat::Harmless };
+        async move { self.ask("/keys", &request, repeat).await }.boxed_local()
+    }
+
+    fn audit(&self, request: AuditRequest) -> LocalBoxFuture<'_, Result<Entries>> {
+        async move { self.ask("/audit", &request, Repeat::Harmless).await }.boxed_local()
+    }
+
+    fn verify_audit(&self, request: VerifyRequest) -> LocalBoxFuture<'_, Result<Verified>> {
+        async move { self.ask("/audit/verify", &request, Repeat::Harmless).await }.boxed_local()
     }
 
     fn settle(&self, settlement: Settlement) -> LocalBoxFuture<'_, Result<()>> {

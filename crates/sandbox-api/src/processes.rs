@@ -69,6 +69,9 @@ pub struct ProcessRequest {
     /// Milliseconds that the answer may wait for a command that ends at once, so as to tell of it. Default 0, at most 5000.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settle_ms: Option<u64>,
+    /// Background processes that may run in the sandbox, this one included. Default 10, at most 100.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub most_running: Option<usize>,
 }
 
 /// Where a process is in its life.

@@ -61,6 +61,7 @@ impl ContainerStack {
         guard_containers(docker_client(), &name);
         let worker = Worker::start(WorkerSettings {
             key: Some(key.clone()),
+            signing: Some(random_name("signing")),
             host_url: None,
             host_token: None,
             sweep_seconds: None,

@@ -25,6 +25,8 @@ use crate::{
 pub struct StackOptions {
     /// Whether `WORKER_API_KEY_SECRET` is set.
     pub key: bool,
+    /// Whether `SIGNING_SECRET` is set.
+    pub signing: bool,
     /// Whether `SANDBOX_HOST_URL` and its token are set.
     pub host: bool,
     /// Whether the fault proxy stands between the Worker and the host.
@@ -35,7 +37,7 @@ pub struct StackOptions {
 
 impl Default for StackOptions {
     fn default() -> Self {
-        Self { key: true, host: true, proxy: true, sweep_seconds: None }
+        Self { key: true, signing: true, host: true, proxy: true, sweep_seconds: None }
     }
 }
 
@@ -67,6 +69,7 @@ impl Stack {
         let host_url = if options.proxy { proxy.url() } else { host.url() };
         let worker = Worker::start(WorkerSettings {
             key: options.key.then(|| key.clone()),
+            signing: options.signing.then(|| random_name("signing")),
             host_url: options.host.then_some(host_url),
             host_token: options.host.then_some(token),
             sweep_seconds: options.sweep_seconds,

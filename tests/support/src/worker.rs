@@ -14,6 +14,8 @@ use crate::{
 pub struct WorkerSettings {
     /// `WORKER_API_KEY_SECRET`.
     pub key: Option<String>,
+    /// `SIGNING_SECRET`.
+    pub signing: Option<String>,
     /// `SANDBOX_HOST_URL`.
     pub host_url: Option<String>,
     /// `SANDBOX_HOST_TOKEN`.
@@ -140,6 +142,7 @@ fn launch(settings: &WorkerSettings, port: u16) -> (GuardedChild, String) {
     let sweep_seconds = settings.sweep_seconds.map(|seconds| seconds.to_string());
     let variables = [
         ("WORKER_API_KEY_SECRET", &settings.key),
+        ("SIGNING_SECRET", &settings.signing),
         ("SANDBOX_HOST_URL", &settings.host_url),
         ("SANDBOX_HOST_TOKEN", &settings.host_token),
         ("SWEEP_SECONDS", &sweep_seconds),

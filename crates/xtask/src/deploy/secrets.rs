@@ -2,7 +2,8 @@
 //!
 //! A value is taken from the environment variable of that name, else from `.cloudflare-ops/deploy-<env>.env`; the root key is
 //! made where nobody gives one, and kept in that file (this user's alone, ignored by git) before Cloudflare hears of it, so
-//! that a command that fails in between loses nothing. What the Worker has already is never replaced here.
+//! that a command that fails in between loses nothing. The secret that signs keys is made too, and kept by the Worker alone,
+//! since nobody else needs it. What the Worker has already is never replaced here.
 
 use super::stop;
 use super::wrangler::{Wrangler, refused};
@@ -18,18 +19,31 @@ use std::path::{Path, PathBuf};
 /// A secret of the Worker. Another one is another row.
 pub(crate) struct Secret {
     pub(crate) name: &'static str,
-    /// Whether it is made where nobody gives one.
-    made: bool,
+    making: Making,
+}
+
+/// What happens where nobody gives a value.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Making {
+    /// The Worker goes without.
+    No,
+    /// One is made and kept here.
+    Kept,
+    /// One is made, which only the Worker needs to know.
+    Untold,
 }
 
 pub(crate) const KEY: &str = "WORKER_API_KEY_SECRET";
 const HOST_URL: &str = "SANDBOX_HOST_URL";
 const HOST_TOKEN: &str = "SANDBOX_HOST_TOKEN";
 
-pub(crate) const SECRETS: [Secret; 3] = [
-    Secret { name: KEY, made: true },
-    Secret { name: HOST_URL, made: false },
-    Secret { name: HOST_TOKEN, made: false },
+const SIGNING: &str = "SIGNING_SECRET";
+
+pub(crate) const SECRETS: [Secret; 4] = [
+    Secret { name: KEY, making: Making::Kept },
+    Secret { name: SIGNING, making: Making::Untold },
+    Secret { name: HOST_URL, making: Making::No },
+    Secret { name: HOST_TOKEN, making: Making::No },
 ];
 
 /// The Worker takes no shorter root key (`SHORTEST_ROOT_KEY` in src/tenant/credential.rs).
@@ -39,6 +53,8 @@ const SHORTEST_KEY: usize = 16;
 pub(crate) struct Values {
     file: PathBuf,
     known: BTreeMap<&'static str, String>,
+    /// Made, and not kept here.
+    untold: BTreeMap<&'static str, String>,
 }
 
 impl Values {
@@ -59,7 +75,7 @@ impl Values {
                 known.insert(secret.name, value);
             }
         }
-        Ok(Self { file: file.to_owned(), known })
+        Ok(Self { file: file.to_owned(), known, untold: BTreeMap::new() })
     }
 
     /// The root key to call with, where it is known.
@@ -70,11 +86,19 @@ impl Values {
 
     pub(crate) fn mask(&self, wrangler: &mut Wrangler) {
         // An address is no secret on its own, and masking a part of every message would hide what went wrong.
-        self.known.iter().filter(|(name, _)| **name != HOST_URL).for_each(|(_, value)| wrangler.mask(value));
+        self.known
+            .iter()
+            .chain(&self.untold)
+            .filter(|(name, _)| **name != HOST_URL)
+            .for_each(|(_, value)| wrangler.mask(value));
     }
 
-    /// Makes a value and keeps it.
+    /// Makes a value, and keeps it where it must not be lost.
     fn make(&mut self, name: &'static str) -> Result<()> {
+        if SECRETS.iter().any(|secret| secret.name == name && secret.making == Making::Untold) {
+            self.untold.insert(name, random()?);
+            return Ok(());
+        }
         let value = format!("live_{}", random()?);
         self.known.insert(name, value);
         if let Some(folder) = self.file.parent() {
@@ -88,7 +112,7 @@ impl Values {
 fn check(name: &str, value: &str) -> Result<()> {
     let fault = if value.contains(['\n', '\r', '\0']) {
         "is more than one line"
-    } else if name == KEY && !value.split(',').all(|key| key.trim().len() >= SHORTEST_KEY) {
+    } else if [KEY, SIGNING].contains(&name) && !value.split(',').all(|key| key.trim().len() >= SHORTEST_KEY) {
         "has a value of fewer than 16 characters, which the Worker does not take"
     } else if name == HOST_URL && !value.starts_with("https://") {
         "does not begin with https://: the host's token would travel in clear"
@@ -112,7 +136,10 @@ impl Plan {
     /// What to tell before it is done.
     pub(crate) fn describe(&self) -> Vec<String> {
         let put = self.put.iter().map(|name| format!("secret {name}, as it is set here"));
-        let made = self.made.iter().map(|name| format!("secret {name}, made now and kept in {}", self.file.display()));
+        let made = self.made.iter().map(|name| match *name {
+            SIGNING => format!("secret {name}, made now and kept by the Worker alone"),
+            _ => format!("secret {name}, made now and kept in {}", self.file.display()),
+        });
         put.chain(made).collect()
     }
 
@@ -126,9 +153,9 @@ impl Plan {
         for secret in SECRETS.iter().filter(|secret| !present.iter().any(|name| name == secret.name)) {
             if values.known.contains_key(secret.name) {
                 plan.put.push(secret.name);
-            } else if secret.made && making_allowed {
+            } else if secret.making == Making::Untold || secret.making == Making::Kept && making_allowed {
                 plan.made.push(secret.name);
-            } else if secret.made {
+            } else if secret.making == Making::Kept {
                 return Err(stop(
                     &format!(
                         "the Worker has no {}, and one that is made here would be lost with this machine",
@@ -154,7 +181,7 @@ impl Plan {
         }
         values.mask(wrangler);
         for name in self.put.iter().chain(&self.made) {
-            let value = values.known.get(name).context("a planned secret has a value")?;
+            let value = values.known.get(name).or(values.untold.get(name)).context("a planned secret has a value")?;
             let answer = wrangler.ask_environment(&["secret", "put", name], value)?;
             if !answer.ok {
                 return Err(refused(

@@ -37,7 +37,8 @@ const CONFIGURATION: &str = r#"
 const KEY: &str = "given-key-of-a-test-0123";
 const VERSION: &str = r#"{"versions":[{"version_id":"old-version","percentage":100}]}"#;
 const WHOAMI: &str = r#"{"loggedIn":true,"accounts":[{"id":"acc1","name":"Test account"}]}"#;
-const SECRETS_THERE: &str = r#"[{"name":"WORKER_API_KEY_SECRET","type":"secret_text"}]"#;
+const SECRETS_THERE: &str =
+    r#"[{"name":"WORKER_API_KEY_SECRET","type":"secret_text"},{"name":"SIGNING_SECRET","type":"secret_text"}]"#;
 const NO_WORKER: &str =
     "Worker \"ops-staging\" (env: staging) not found.\nIf this is a new Worker, run `wrangler deploy` first";
 
@@ -241,7 +242,10 @@ fn a_first_deployment_creates_what_is_missing_and_ends_with_a_command() {
     let calls = scene.file("calls");
     let places: Vec<usize> = order.iter().map(|beginning| calls.find(beginning).expect(beginning)).collect();
     assert!(places.is_sorted(), "{calls}");
-    assert_eq!(scene.calls("secret put"), ["secret put WORKER_API_KEY_SECRET --env staging"]);
+    assert_eq!(
+        scene.calls("secret put"),
+        ["secret put WORKER_API_KEY_SECRET --env staging", "secret put SIGNING_SECRET --env staging"]
+    );
     assert!(scene.calls("deploy ")[0].contains("--env staging"));
     assert!(scene.site.seen.lock().unwrap().contains("/v1/tools/destroySandbox"), "the sandbox is destroyed again");
 }
@@ -255,6 +259,7 @@ fn a_secret_travels_by_standard_input_alone() {
     let kept = fs::read_to_string(scene.folder.join("checkout/.cloudflare-ops/deploy-staging.env")).unwrap();
     let key = kept.lines().find_map(|line| line.strip_prefix("WORKER_API_KEY_SECRET=")).unwrap();
     assert!(key.len() > 40, "a strong key");
+    assert!(!kept.contains("SIGNING_SECRET"), "only the Worker needs it");
     let file = scene.folder.join("checkout/.cloudflare-ops/deploy-staging.env");
     assert_eq!(fs::metadata(file).unwrap().permissions().mode() & 0o777, 0o600);
     for secret in [key, "host-token-of-a-test"] {

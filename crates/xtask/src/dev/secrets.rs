@@ -1,4 +1,4 @@
-//! The dev key and the host token: random, made once a checkout, kept in files that only this user may read and that git
+//! The dev key, the host token and the secret that signs keys: random, made once a checkout, kept in files that only this user may read and that git
 //! ignores. They reach the children by environment and by file, never by argument.
 
 use anyhow::{Context, Result, bail};
@@ -10,10 +10,12 @@ use std::path::Path;
 pub(crate) struct Secrets {
     pub(crate) key: String,
     pub(crate) host_token: String,
+    pub(crate) signing: String,
 }
 
 const KEY: &str = "WORKER_API_KEY_SECRET";
 const HOST_TOKEN: &str = "SANDBOX_HOST_TOKEN";
+const SIGNING: &str = "SIGNING_SECRET";
 
 impl Secrets {
     /// Those of an earlier start, or new ones.
@@ -26,11 +28,17 @@ impl Secrets {
         let path = folder.join("dev.env");
         match fs::read_to_string(&path) {
             Ok(text) => {
-                parse(&text).with_context(|| format!("{} is damaged: delete it, a new one is made", path.display()))
+                let secrets = parse(&text)
+                    .with_context(|| format!("{} is damaged: delete it, a new one is made", path.display()))?;
+                // One of before keys were signed gets what it lacks.
+                if !text.contains(SIGNING) {
+                    secrets.keep(&path)?;
+                }
+                Ok(secrets)
             }
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                let secrets = Self { key: format!("dev_{}", random()?), host_token: random()? };
-                write_private(&path, &format!("{KEY}={}\n{HOST_TOKEN}={}\n", secrets.key, secrets.host_token))?;
+                let secrets = Self { key: format!("dev_{}", random()?), host_token: random()?, signing: random()? };
+                secrets.keep(&path)?;
                 Ok(secrets)
             }
             Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
@@ -39,8 +47,16 @@ impl Secrets {
 
     /// The Worker's secrets in the form that wrangler's `--env-file` reads.
     pub(crate) fn write_worker_file(&self, path: &Path, host_url: &str) -> Result<()> {
-        let text = format!("{KEY}={}\n{HOST_TOKEN}={}\nSANDBOX_HOST_URL={host_url}\n", self.key, self.host_token);
-        write_private(path, &text)
+        write_private(path, &format!("{}SANDBOX_HOST_URL={host_url}\n", self.lines()))
+    }
+
+    fn keep(&self, path: &Path) -> Result<()> {
+        write_private(path, &self.lines())
+    }
+
+    fn lines(&self) -> String {
+        let Self { key, host_token, signing } = self;
+        format!("{KEY}={key}\n{HOST_TOKEN}={host_token}\n{SIGNING}={signing}\n")
     }
 }
 
@@ -49,7 +65,8 @@ fn parse(text: &str) -> Result<Secrets> {
         let found = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
         found.filter(|value| !value.is_empty()).map(str::to_owned).with_context(|| format!("{name} is missing"))
     };
-    Ok(Secrets { key: value(KEY)?, host_token: value(HOST_TOKEN)? })
+    let signing = if text.contains(SIGNING) { value(SIGNING)? } else { random()? };
+    Ok(Secrets { key: value(KEY)?, host_token: value(HOST_TOKEN)?, signing })
 }
 
 /// 256 bits of the kernel's randomness in hexadecimal.
@@ -97,7 +114,14 @@ mod tests {
         let folder = Folder::new("stay");
         let first = Secrets::load(&folder.0).unwrap();
         let second = Secrets::load(&folder.0).unwrap();
-        assert_eq!((&first.key, &first.host_token), (&second.key, &second.host_token));
+        assert_eq!(first.lines(), second.lines());
+        // A file of before keys were signed is completed, and keeps what it has.
+        let path = folder.0.join("dev.env");
+        let older: String = first.lines().lines().take(2).map(|line| format!("{line}\n")).collect();
+        fs::write(&path, older).unwrap();
+        let third = Secrets::load(&folder.0).unwrap();
+        assert_eq!((&third.key, &third.host_token), (&first.key, &first.host_token));
+        assert_eq!(Secrets::load(&folder.0).unwrap().signing, third.signing);
         assert_ne!(first.key.trim_start_matches("dev_"), first.host_token);
         assert_eq!(first.host_token.len(), 64);
         let mode = fs::metadata(folder.0.join("dev.env")).unwrap().permissions().mode();

@@ -15,6 +15,9 @@ use crate::serve::tree::{Bounds, Command, Kept, Refused, Supervisors, check_id};
 
 /// Processes at once.
 pub(in crate::serve) const CONCURRENT_PROCESSES: usize = 10;
+
+/// However many a request allows.
+const MOST_PROCESSES: usize = 100;
 /// How long an ended process is told of.
 const KEPT_FOR: Duration = Duration::from_secs(3600);
 /// Ended processes kept at most.
@@ -108,8 +111,9 @@ impl Table {
             }
             return Ok(known.clone());
         }
-        if processes.running >= CONCURRENT_PROCESSES {
-            let message = format!("{CONCURRENT_PROCESSES} background processes run already in this sandbox");
+        let most = request.most_running.unwrap_or(CONCURRENT_PROCESSES).min(MOST_PROCESSES);
+        if processes.running >= most {
+            let message = format!("{most} background processes may run in this sandbox, and they do");
             return Err(Problem::new(ControlErrorCode::TooManyProcesses, message));
         }
         let id = match &request.id {

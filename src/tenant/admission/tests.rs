@@ -1,0 +1,271 @@
+//! The order of refusals, and what each leaves used.
+
+use std::collections::BTreeSet;
+
+use serde_json::json;
+
+use super::*;
+use crate::guardrails::Scope;
+use crate::sandbox::state::State;
+use crate::tenant::key::SecretDigest;
+
+const NOW: i64 = 1_800_000_000_000;
+
+fn key() -> KeyRecord {
+    KeyRecord {
+        key_id: "k".into(),
+        name: "ci".into(),
+        permissions: Permissions::of(Role::Operator),
+        limits: Limits { calls_per_minute: Some(3), ..Limits::default() },
+        created_at: 0,
+        created_by: "root".into(),
+        expires_at: None,
+        revoked_at: None,
+        rotated_at: None,
+        secret: SecretDigest::of("secret"),
+        previous: None,
+    }
+}
+
+fn request(credential: Credential, claim: SandboxClaim) -> AdmissionRequest {
+    let key_id = if credential == Credential::Root { "root" } else { "k" };
+    AdmissionRequest {
+        principal: Principal { tenant: "default".into(), key_id: key_id.into(), credential },
+        call_id: "c1".into(),
+        door: "rest".into(),
+        requirement: Requirement { tool: "exec".into(), role: Role::Operator, scopes: vec![Scope::SandboxExec] },
+        rate_class: RateClass::SandboxOperation,
+        arguments: json!({}),
+        arguments_signature: None,
+        claim,
+        verdict: None,
+        idempotency: None,
+        at: NOW,
+        deadline_at: NOW + 10,
+    }
+}
+
+fn by_key(claim: SandboxClaim) -> AdmissionRequest {
+    request(Credential::Key { secret: SecretDigest::of("secret") }, claim)
+}
+
+fn box_id() -> SandboxId {
+    SandboxId::parse("box").unwrap()
+}
+
+fn existing() -> SandboxClaim {
+    SandboxClaim::Existing { sandbox_id: box_id() }
+}
+
+fn create(labels: &[(&str, &str)]) -> SandboxClaim {
+    let labels = labels.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    SandboxClaim::Create { sandbox_id: box_id(), labels, origin: Origin::Exec }
+}
+
+fn listed(labels: &[(&str, &str)]) -> Listed {
+    Listed { state: State::Running, ..Listed::new(&create(labels), 5, "k").unwrap() }
+}
+
+fn error(decision: &Decision) -> Option<&Error> {
+    match &decision.kind {
+        DecisionKind::Refuse { error, .. } => Some(error),
+        _ => None,
+    }
+}
+
+fn code(decision: &Decision) -> Option<ErrorCode> {
+    error(decision).map(|error| error.code)
+}
+
+fn recorded(decision: &Decision) -> bool {
+    matches!(decision.kind, DecisionKind::Refuse { recorded: true, .. })
+}
+
+#[test]
+fn the_first_rule_that_refuses_is_told() {
+    let wrong = Credential::Key { secret: SecretDigest::of("other") };
+    let viewer = KeyRecord { permissions: Permissions::of(Role::Viewer), ..key() };
+    let busy = Used { open_calls: 50, ..Used::default() };
+    let used_up =
+        Used { windows: Windows { calls: Window { started_at: NOW, used: 3 }, ..Windows::default() }, ..busy };
+    let verdict = Some(Error::invalid("/command", "is missing"));
+    let known = |key, used| Known { key: Some(key), used, ..Known::default() };
+    let asked = |credential| AdmissionRequest { verdict: verdict.clone(), ..request(credential, existing()) };
+    let right = Credential::Key { secret: SecretDigest::of("secret") };
+    let cases = [
+        (asked(wrong.clone()), known(&viewer, used_up), ErrorCode::Unauthenticated, false),
+        (asked(right.clone()), known(&viewer, used_up), ErrorCode::RateLimited, true),
+        (asked(right.clone()), known(&viewer, busy), ErrorCode::Forbidden, true),
+    ];
+    for (request, known, expected, is_recorded) in cases {
+        let decision = decide(&request, &known);
+        assert_eq!((code(&decision), recorded(&decision)), (Some(expected), is_recorded));
+    }
+    let operator = key();
+    assert_eq!(code(&decide(&asked(right.clone()), &known(&operator, busy))), Some(ErrorCode::RateLimited));
+    let decision = decide(&asked(right), &known(&operator, Used::default()));
+    assert_eq!(code(&decision), Some(ErrorCode::InvalidArguments));
+    let decision = decide(&by_key(existing()), &known(&operator, Used::default()));
+    assert_eq!(code(&decision), Some(ErrorCode::NotFound));
+}
+
+#[test]
+fn a_key_that_is_not_there_is_a_stranger() {
+    let decision = decide(&by_key(SandboxClaim::None), &Known::default());
+    assert_eq!(
+        (code(&decision), decision.windows, recorded(&decision)),
+        (Some(ErrorCode::Unauthenticated), None, false)
+    );
+}
+
+#[test]
+fn the_root_key_has_no_limits_and_its_tokens_have_no_more_than_they_say() {
+    let used = Used { open_calls: 1_000, live_sandboxes: 1_000, sandbox_seconds: u32::MAX, ..Used::default() };
+    let known = Known { used, ..Known::default() };
+    let decision = decide(&request(Credential::Root, create(&[])), &known);
+    assert!(matches!(decision.kind, DecisionKind::Admit { list: Some(_), limits: None, .. }), "{decision:?}");
+    assert_eq!((decision.windows, decision.standing), (None, None));
+    let token = Credential::Token { token_id: "t".into(), permissions: Permissions::of(Role::Viewer) };
+    let mut request = request(token, existing());
+    request.principal.key_id = "root".into();
+    assert_eq!(code(&decide(&request, &known)), Some(ErrorCode::Forbidden));
+}
+
+#[test]
+fn calls_are_counted_exactly_and_one_refusal_a_minute_is_recorded() {
+    let (key, listed) = (key(), listed(&[]));
+    let mut known = Known { key: Some(&key), listed: Some(&listed), ..Known::default() };
+    let mut seen = Vec::new();
+    for _ in 0..6 {
+        let decision = decide(&by_key(existing()), &known);
+        known.used.windows = decision.windows.unwrap();
+        seen.push((code(&decision), decision.standing.unwrap().remaining, recorded(&decision)));
+    }
+    let limited = Some(ErrorCode::RateLimited);
+    let expected = [
+        (None, 2, false),
+        (None, 1, false),
+        (None, 0, false),
+        (limited, 0, true),
+        (limited, 0, false),
+        (limited, 0, false),
+    ];
+    assert_eq!(seen, expected);
+    let later = AdmissionRequest { at: NOW + 60_000, ..by_key(existing()) };
+    assert_eq!(code(&decide(&later, &known)), None);
+}
+
+#[test]
+fn only_what_is_admitted_uses_an_operation() {
+    let key = KeyRecord { limits: Limits { sandbox_operations_per_hour: Some(1), ..Limits::default() }, ..key() };
+    let listed = listed(&[]);
+    let mut known = Known { key: Some(&key), ..Known::default() };
+    let refused = decide(&by_key(existing()), &known);
+    assert_eq!((code(&refused), refused.windows.unwrap().operations.used), (Some(ErrorCode::NotFound), 0));
+    known.listed = Some(&listed);
+    let admitted = decide(&by_key(existing()), &known);
+    known.used.windows = admitted.windows.unwrap();
+    assert_eq!((code(&admitted), known.used.windows.operations.used), (None, 1));
+    let second = decide(&by_key(existing()), &known);
+    assert_eq!(error(&second).unwrap().details["limitName"], "sandbox operations an hour");
+    let reads = AdmissionRequest { rate_class: RateClass::Read, ..by_key(existing()) };
+    assert_eq!(code(&decide(&reads, &known)), None);
+    assert!(gives_back(Outcome::Failed(ErrorCode::SandboxUnavailable)));
+    assert!(!gives_back(Outcome::Failed(ErrorCode::OutcomeUnknown)) && !gives_back(Outcome::Succeeded));
+}
+
+#[test]
+fn sandboxes_are_counted_and_their_seconds_too() {
+    let key = KeyRecord {
+        limits: Limits { live_sandboxes: Some(2), sandbox_seconds_per_day: Some(100), ..Limits::default() },
+        ..key()
+    };
+    let running = listed(&[]);
+    let asleep = Listed { state: State::Sleeping, ..running.clone() };
+    let decided = |claim, live_sandboxes, sandbox_seconds, listed| {
+        let used = Used { live_sandboxes, sandbox_seconds, ..Used::default() };
+        let decision = decide(&by_key(claim), &Known { key: Some(&key), used, listed, ..Known::default() });
+        error(&decision).map(|error| (error.code, error.details["limitName"].as_str().unwrap_or_default().to_owned()))
+    };
+    let quota = |name: &str| Some((ErrorCode::QuotaExceeded, name.to_owned()));
+    assert_eq!(decided(create(&[]), 1, 0, None), None);
+    assert_eq!(decided(create(&[]), 2, 0, None), quota("liveSandboxes"));
+    assert_eq!(decided(create(&[]), 2, 0, Some(&running)), None, "it is there already");
+    assert_eq!(decided(create(&[]), 0, 100, None), quota("sandboxSecondsPerDay"));
+    assert_eq!(decided(existing(), 1, 100, Some(&asleep)), quota("sandboxSecondsPerDay"));
+    assert_eq!(decided(existing(), 1, 100, Some(&running)), None, "it runs already");
+    let destroy = SandboxClaim::MaybeGone { sandbox_id: box_id() };
+    assert_eq!(decided(destroy, 2, 100, Some(&asleep)), None, "what is not wanted can always go");
+}
+
+#[test]
+fn labels_of_a_key_hide_and_mark_sandboxes() {
+    let labels = BTreeMap::from([("team".to_owned(), "a".to_owned())]);
+    let key = KeyRecord {
+        permissions: Permissions { sandbox_labels: labels.clone(), ..Permissions::of(Role::Operator) },
+        ..key()
+    };
+    let (ours, theirs) = (listed(&[("team", "a")]), listed(&[("team", "b")]));
+    let decided = |claim, listed| decide(&by_key(claim), &Known { key: Some(&key), listed, ..Known::default() });
+    assert_eq!(code(&decided(existing(), Some(&ours))), None);
+    assert_eq!(code(&decided(existing(), Some(&theirs))), Some(ErrorCode::NotFound));
+    let destroy = SandboxClaim::MaybeGone { sandbox_id: box_id() };
+    assert_eq!(code(&decided(destroy.clone(), Some(&theirs))), Some(ErrorCode::NotFound));
+    assert_eq!(code(&decided(destroy, None)), None);
+    assert_eq!(code(&decided(create(&[]), Some(&theirs))), Some(ErrorCode::Conflict));
+    assert_eq!(code(&decided(create(&[("team", "b")]), None)), Some(ErrorCode::Forbidden));
+    let DecisionKind::Admit { list: Some(made), .. } = decided(create(&[]), None).kind else { panic!("not listed") };
+    assert_eq!((made.labels, made.owner.as_str(), made.created_at), (labels, "k", NOW));
+}
+
+#[test]
+fn an_idempotency_key_replays_before_limits_and_never_for_a_wrong_call() {
+    let key = key();
+    let wanted = Wanted { key: "i".into(), fingerprints: vec!["f".into()] };
+    let first = First {
+        call_id: "c0".into(),
+        fingerprint: "f".into(),
+        asked_at: NOW - 1,
+        deadline_at: NOW + 1,
+        is_answered: true,
+    };
+    let used = Used { open_calls: 50, ..Used::default() };
+    let known = Known { key: Some(&key), first: Some(&first), used, ..Known::default() };
+    let asked = AdmissionRequest { idempotency: Some(wanted), ..by_key(existing()) };
+    assert_eq!(decide(&asked, &known).kind, DecisionKind::Replay);
+    let invalid = AdmissionRequest { verdict: Some(Error::invalid("/x", "is wrong")), ..asked.clone() };
+    let idle = Known { used: Used::default(), ..known };
+    assert_eq!(code(&decide(&invalid, &idle)), Some(ErrorCode::InvalidArguments));
+    let open = First { is_answered: false, ..first.clone() };
+    assert_eq!(code(&decide(&asked, &Known { first: Some(&open), ..known })), Some(ErrorCode::InProgress));
+    let viewer = KeyRecord { permissions: Permissions::of(Role::Viewer), ..key.clone() };
+    assert_eq!(code(&decide(&asked, &Known { key: Some(&viewer), ..known })), Some(ErrorCode::Forbidden));
+}
+
+#[test]
+fn a_tool_that_there_is_not_is_told_to_every_role() {
+    let viewer = KeyRecord {
+        permissions: Permissions { tools: Some(BTreeSet::new()), ..Permissions::of(Role::Viewer) },
+        ..key()
+    };
+    let verdict = Some(Error::new(ErrorCode::UnknownTool, "there is no tool"));
+    let asked = AdmissionRequest { verdict, ..by_key(SandboxClaim::None) };
+    let decision = decide(&asked, &Known { key: Some(&viewer), ..Known::default() });
+    assert_eq!(code(&decision), Some(ErrorCode::UnknownTool));
+}
+
+#[test]
+fn stored_forms_do_not_change() {
+    let settlement = Settlement::never_settled("c1".into(), 3, 10);
+    assert_eq!(
+        serde_json::to_string(&settlement).unwrap(),
+        r#"{"callId":"c1","outcome":{"result":"failed","code":"outcome_unknown"},"durationMs":7,"at":10}"#
+    );
+    let claim = serde_json::to_string(&create(&[])).unwrap();
+    assert_eq!(claim, r#"{"kind":"create","sandboxId":"box","labels":{},"origin":"exec"}"#);
+    let intent = serde_json::to_string(&Intent::from(&request(Credential::Root, create(&[])))).unwrap();
+    assert_eq!(
+        intent,
+        r#"{"callId":"c1","tool":"exec","door":"rest","keyId":"root","arguments":{},"sandboxId":"box"}"#
+    );
+}

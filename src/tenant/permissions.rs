@@ -1,0 +1,197 @@
+//! What a key may do: the role first, then scopes and allow-lists that narrow it. A token narrows its key's further.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::error::{Error, ErrorCode, Result};
+use crate::guardrails::{Role, Scope};
+
+/// What a caller may do. A list that is absent does not narrow; one that is empty allows nothing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Permissions {
+    /// What it may do at most.
+    pub role: Role,
+    /// Only tools whose scopes are all among these.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scopes: Option<BTreeSet<Scope>>,
+    /// Only these tools, by name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tools: Option<BTreeSet<String>>,
+    /// Only Cloudflare zones of these ids.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub zones: Option<BTreeSet<String>>,
+    /// Only Cloudflare accounts of these ids.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accounts: Option<BTreeSet<String>>,
+    /// Only sandboxes that have all of these labels; those it creates get them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub sandbox_labels: BTreeMap<String, String>,
+}
+
+/// What a tool asks of its caller.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Requirement {
+    pub tool: String,
+    pub role: Role,
+    pub scopes: Vec<Scope>,
+}
+
+impl Permissions {
+    /// Everything that a role may.
+    pub fn of(role: Role) -> Self {
+        Self { role, scopes: None, tools: None, zones: None, accounts: None, sandbox_labels: BTreeMap::new() }
+    }
+
+    /// Whether the tool may be called at all; 403 with what is missing when not.
+    pub fn check(&self, requirement: &Requirement) -> Result<()> {
+        let refuse = |message: String| Err(Error::new(ErrorCode::Forbidden, message));
+        if self.role < requirement.role {
+            let (needed, has) = (requirement.role.as_str(), self.role.as_str());
+            return refuse(format!("{} needs the role {needed}; this key has {has}", requirement.tool));
+        }
+        if let Some(scopes) = &self.scopes
+            && let Some(missing) = requirement.scopes.iter().find(|scope| !scopes.contains(scope))
+        {
+            return refuse(format!(
+                "{} needs the scope {}, which this key does not hold",
+                requirement.tool,
+                missing.as_str()
+            ));
+        }
+        if self.tools.as_ref().is_some_and(|tools| !tools.contains(&requirement.tool)) {
+            return refuse(format!("{} is not among the tools of this key", requirement.tool));
+        }
+        Ok(())
+    }
+
+    /// Whether a sandbox with these labels is in sight.
+    pub fn sees(&self, labels: &BTreeMap<String, String>) -> bool {
+        self.sandbox_labels.iter().all(|(name, value)| labels.get(name) == Some(value))
+    }
+
+    /// The labels of a sandbox that this caller makes or changes: its own are added; 403 when one contradicts.
+    pub fn labelled(&self, mut labels: BTreeMap<String, String>) -> Result<BTreeMap<String, String>> {
+        for (name, value) in &self.sandbox_labels {
+            if labels.get(name).is_some_and(|given| given != value) {
+                let message = format!("labels.{name}: this key works with sandboxes of the value {value:?} only");
+                return Err(Error::new(ErrorCode::Forbidden, message).detail("field", format!("labels.{name}")));
+            }
+            labels.insert(name.clone(), value.clone());
+        }
+        Ok(labels)
+    }
+
+    /// What both allow.
+    pub fn narrowed(&self, other: &Self) -> Self {
+        let mut sandbox_labels = self.sandbox_labels.clone();
+        sandbox_labels.extend(other.sandbox_labels.clone());
+        Self {
+            role: self.role.min(other.role),
+            scopes: both(&self.scopes, &other.scopes),
+            tools: both(&self.tools, &other.tools),
+            zones: both(&self.zones, &other.zones),
+            accounts: both(&self.accounts, &other.accounts),
+            sandbox_labels,
+        }
+    }
+
+    /// Whether everything that `other` allows is allowed here too; names the first field that is not.
+    pub fn covers(&self, other: &Self) -> Result<(), &'static str> {
+        let labels = self.sandbox_labels.iter().all(|(name, value)| other.sandbox_labels.get(name) == Some(value));
+        let checks = [
+            (other.role <= self.role, "role"),
+            (within(&self.scopes, &other.scopes), "scopes"),
+            (within(&self.tools, &other.tools), "tools"),
+            (within(&self.zones, &other.zones), "zones"),
+            (within(&self.accounts, &other.accounts), "accounts"),
+            (labels, "sandboxLabels"),
+        ];
+        checks.into_iter().find(|(holds, _)| !holds).map_or(Ok(()), |(_, field)| Err(field))
+    }
+}
+
+fn both<T: Ord + Clone>(one: &Option<BTreeSet<T>>, other: &Option<BTreeSet<T>>) -> Option<BTreeSet<T>> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.intersection(other).cloned().collect()),
+        (one, other) => one.clone().or_else(|| other.clone()),
+    }
+}
+
+fn within<T: Ord>(outer: &Option<BTreeSet<T>>, inner: &Option<BTreeSet<T>>) -> bool {
+    match (outer, inner) {
+        (None, _) => true,
+        (Some(_), None) => false,
+        (Some(outer), Some(inner)) => inner.is_subset(outer),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn exec() -> Requirement {
+        Requirement { tool: "exec".into(), role: Role::Operator, scopes: vec![Scope::SandboxExec] }
+    }
+
+    fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    }
+
+    fn refusal(permissions: &Permissions) -> Option<(ErrorCode, String)> {
+        permissions.check(&exec()).err().map(|error| (error.code, error.message))
+    }
+
+    #[test]
+    fn role_scopes_and_tools_must_all_allow() {
+        let operator = Permissions::of(Role::Operator);
+        assert_eq!(refusal(&operator), None);
+        assert_eq!(refusal(&Permissions::of(Role::Admin)), None);
+        let refused = [
+            (Permissions::of(Role::Viewer), "role operator"),
+            (Permissions { scopes: Some(BTreeSet::new()), ..operator.clone() }, "sandbox:exec"),
+            (Permissions { scopes: Some([Scope::SandboxRead].into()), ..operator.clone() }, "sandbox:exec"),
+            (Permissions { tools: Some(["readFile".to_owned()].into()), ..operator.clone() }, "among the tools"),
+        ];
+        for (permissions, text) in refused {
+            let (code, message) = refusal(&permissions).unwrap();
+            assert_eq!(code, ErrorCode::Forbidden);
+            assert!(message.contains(text), "{message}");
+        }
+    }
+
+    #[test]
+    fn labels_hide_what_lacks_them_and_mark_what_is_made() {
+        let mut permissions = Permissions::of(Role::Operator);
+        assert!(permissions.sees(&labels(&[])));
+        permissions.sandbox_labels = labels(&[("team", "a")]);
+        assert!(permissions.sees(&labels(&[("team", "a"), ("x", "y")])));
+        assert!(!permissions.sees(&labels(&[("team", "b")])) && !permissions.sees(&labels(&[])));
+        assert_eq!(permissions.labelled(labels(&[("x", "y")])).unwrap(), labels(&[("team", "a"), ("x", "y")]));
+        assert_eq!(permissions.labelled(labels(&[("team", "b")])).unwrap_err().code, ErrorCode::Forbidden);
+    }
+
+    #[test]
+    fn narrowing_never_widens() {
+        let narrow = Permissions {
+            scopes: Some([Scope::SandboxRead, Scope::SandboxExec].into()),
+            sandbox_labels: labels(&[("team", "a")]),
+            ..Permissions::of(Role::Operator)
+        };
+        let wide = Permissions { scopes: Some([Scope::SandboxRead].into()), ..Permissions::of(Role::Admin) };
+        let both = narrow.narrowed(&wide);
+        assert_eq!(both.role, Role::Operator);
+        assert_eq!(both.scopes, Some([Scope::SandboxRead].into()));
+        assert_eq!(narrow.covers(&both), Ok(()));
+        assert_eq!(wide.covers(&both), Ok(()));
+        assert_eq!(narrow.covers(&wide), Err("role"));
+        assert_eq!(wide.covers(&narrow), Err("scopes"));
+        let unlabelled = Permissions { sandbox_labels: BTreeMap::new(), ..narrow.clone() };
+        assert_eq!(narrow.covers(&unlabelled), Err("sandboxLabels"));
+        let everything = Permissions { scopes: None, ..narrow.clone() };
+        assert_eq!(narrow.covers(&everything), Err("scopes"));
+    }
+}

@@ -1,0 +1,215 @@
+//! Keys, windows and kept answers in the tenant's storage.
+
+use serde::Deserialize;
+
+use super::actor::{TenantActor, TextRow, read};
+use super::admission::{Used, Windows};
+use super::idempotency::{Answer, First, KEPT_MILLIS, Wanted};
+use super::keyring::KeyRecord;
+use super::keys::{KeyRequest, Keys, MOST_KEYS, no_such_key};
+use super::limits::{day_of, seconds_today};
+use super::listing::Listed;
+use crate::error::{Error, ErrorCode, Result};
+use crate::sandbox::state::Status;
+
+/// Bytes of an answer in one row; a row holds at most two million.
+const PIECE_BYTES: usize = 1024 * 1024;
+
+/// Most keys in one part of the list.
+const MOST_LISTED: u32 = 500;
+
+pub(super) const SCHEMA: &[&str] = &[
+    "CREATE TABLE IF NOT EXISTS keys (key_id TEXT PRIMARY KEY, record TEXT NOT NULL) WITHOUT ROWID",
+    "CREATE TABLE IF NOT EXISTS windows (key_id TEXT PRIMARY KEY, windows TEXT NOT NULL) WITHOUT ROWID",
+    "CREATE TABLE IF NOT EXISTS sandbox_seconds (key_id TEXT NOT NULL, day INTEGER NOT NULL, seconds INTEGER NOT NULL, \
+     PRIMARY KEY (key_id, day)) WITHOUT ROWID",
+    "CREATE TABLE IF NOT EXISTS idempotency (key_id TEXT NOT NULL, key TEXT NOT NULL, call_id TEXT NOT NULL, \
+     fingerprint TEXT NOT NULL, asked_at INTEGER NOT NULL, deadline_at INTEGER NOT NULL, is_answered INTEGER NOT NULL, \
+     PRIMARY KEY (key_id, key)) WITHOUT ROWID",
+    "CREATE INDEX IF NOT EXISTS idempotency_call ON idempotency (call_id)",
+    "CREATE INDEX IF NOT EXISTS idempotency_asked_at ON idempotency (asked_at)",
+    "CREATE TABLE IF NOT EXISTS answers (call_id TEXT NOT NULL, piece INTEGER NOT NULL, text TEXT NOT NULL, \
+     PRIMARY KEY (call_id, piece)) WITHOUT ROWID",
+];
+
+#[derive(Deserialize)]
+struct NumberRow {
+    number: Option<f64>,
+}
+
+#[derive(Deserialize)]
+struct FirstRow {
+    call_id: String,
+    fingerprint: String,
+    asked_at: f64,
+    deadline_at: f64,
+    is_answered: f64,
+}
+
+impl TenantActor {
+    fn number(&self, statement: &str, values: Vec<worker::SqlStorageValue>) -> Result<u32> {
+        let rows: Vec<NumberRow> = self.rows(statement, values)?;
+        let number = rows.first().and_then(|row| row.number).unwrap_or(0.0);
+        // Sums and counts are whole and not negative; what is larger than the largest limit is over every limit.
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+        let number = number.clamp(0.0, f64::from(u32::MAX)) as u32;
+        Ok(number)
+    }
+
+    pub(super) fn key(&self, key_id: &str) -> Result<Option<KeyRecord>> {
+        let statement = "SELECT record AS text FROM keys WHERE key_id = ?";
+        let rows: Vec<TextRow> = self.rows(statement, vec![key_id.into()])?;
+        rows.first().map(|row| read(&row.text)).transpose()
+    }
+
+    fn store_key(&self, key: &KeyRecord) -> Result<()> {
+        let text = serde_json::to_string(key).map_err(Error::internal)?;
+        let values = vec![key.key_id.as_str().into(), text.into()];
+        self.write("INSERT OR REPLACE INTO keys (key_id, record) VALUES (?, ?)", values)
+    }
+
+    pub(super) fn keys(&self, request: KeyRequest) -> Result<Keys> {
+        let one = |key: KeyRecord| Keys { keys: vec![key], more: false };
+        match request {
+            KeyRequest::Add(key) => {
+                if self.number("SELECT count(*) AS number FROM keys", Vec::new())? >= MOST_KEYS {
+                    let message = format!("the tenant has {MOST_KEYS} keys, and no more can be made");
+                    return Err(Error { retryable: false, ..Error::new(ErrorCode::QuotaExceeded, message) });
+                }
+                self.store_key(&key)?;
+                Ok(one(*key))
+            }
+            KeyRequest::Get { key_id } => self.key(&key_id)?.map(one).ok_or_else(|| no_such_key(&key_id)),
+            KeyRequest::List { after, limit } => {
+                let limit = limit.clamp(1, MOST_LISTED);
+                let statement = "SELECT record AS text FROM keys WHERE key_id > ? ORDER BY key_id LIMIT ?";
+                let values = vec![after.unwrap_or_default().into(), i64::from(limit + 1).into()];
+                let rows: Vec<TextRow> = self.rows(statement, values)?;
+                let wanted = usize::try_from(limit).map_err(Error::internal)?;
+                let keys = rows.iter().take(wanted).map(|row| read(&row.text)).collect::<Result<Vec<KeyRecord>>>()?;
+                Ok(Keys { keys, more: rows.len() > wanted })
+            }
+            KeyRequest::Change { key_id, at, change } => {
+                let key = self.key(&key_id)?.ok_or_else(|| no_such_key(&key_id))?;
+                let key = change.apply(key, at)?;
+                self.store_key(&key)?;
+                Ok(one(key))
+            }
+        }
+    }
+
+    /// What a key has used; sandboxes and their seconds only where `counts_sandboxes`.
+    pub(super) fn used(&self, key_id: &str, counts_sandboxes: bool, now: i64) -> Result<Used> {
+        let statement = "SELECT windows AS text FROM windows WHERE key_id = ?";
+        let rows: Vec<TextRow> = self.rows(statement, vec![key_id.into()])?;
+        let windows: Windows = rows.first().map(|row| read(&row.text)).transpose()?.unwrap_or_default();
+        let open_calls =
+            self.number("SELECT count(*) AS number FROM open_calls WHERE key_id = ?", vec![key_id.into()])?;
+        let used = Used { windows, open_calls, ..Used::default() };
+        if !counts_sandboxes {
+            return Ok(used);
+        }
+        let statement = "SELECT listed AS text FROM sandboxes WHERE json_extract(listed, '$.owner') = ?";
+        let rows: Vec<TextRow> = self.rows(statement, vec![key_id.into()])?;
+        let owned = rows.iter().map(|row| read(&row.text)).collect::<Result<Vec<Listed>>>()?;
+        let running = owned.iter().filter(|listed| listed.state.status() == Status::Running);
+        let running = running.filter_map(|listed| listed.started_at).map(|at| seconds_today(at, now));
+        let statement = "SELECT seconds AS number FROM sandbox_seconds WHERE key_id = ? AND day = ?";
+        let ended = self.number(statement, vec![key_id.into(), day_of(now).into()])?;
+        let sandbox_seconds = running.fold(ended, u32::saturating_add);
+        Ok(Used { live_sandboxes: u32::try_from(owned.len()).unwrap_or(u32::MAX), sandbox_seconds, ..used })
+    }
+
+    pub(super) fn store_windows(&self, key_id: &str, windows: &Windows) -> Result<()> {
+        let text = serde_json::to_string(windows).map_err(Error::internal)?;
+        self.write("INSERT OR REPLACE INTO windows (key_id, windows) VALUES (?, ?)", vec![key_id.into(), text.into()])
+    }
+
+    /// Gives an operation of the running window back.
+    pub(super) fn give_back_operation(&self, key_id: &str, now: i64) -> Result<()> {
+        let mut windows = self.used(key_id, false, now)?.windows;
+        windows.operations = windows.operations.give_back();
+        self.store_windows(key_id, &windows)
+    }
+
+    /// Writes down for how long a sandbox has run when it no longer does.
+    pub(super) fn count_seconds(&self, before: &Listed, now: i64) -> Result<()> {
+        let Some(started_at) = before.started_at.filter(|_| before.state.status() == Status::Running) else {
+            return Ok(());
+        };
+        let mut from = started_at;
+        while from < now {
+            let midnight = (day_of(from) + 1) * 24 * 60 * 60 * 1000;
+            let until = midnight.min(now);
+            let statement = "INSERT INTO sandbox_seconds (key_id, day, seconds) VALUES (?, ?, ?) \
+                ON CONFLICT (key_id, day) DO UPDATE SET seconds = seconds + excluded.seconds";
+            let seconds = (until - from + 500) / 1000;
+            self.write(statement, vec![before.owner.as_str().into(), day_of(from).into(), seconds.into()])?;
+            from = until;
+        }
+        Ok(())
+    }
+
+    /// The call that holds an idempotency key.
+    pub(super) fn first(&self, key_id: &str, key: &str) -> Result<Option<First>> {
+        let statement = "SELECT call_id, fingerprint, asked_at, deadline_at, is_answered FROM idempotency \
+            WHERE key_id = ? AND key = ?";
+        let rows: Vec<FirstRow> = self.rows(statement, vec![key_id.into(), key.into()])?;
+        // Times are whole milliseconds far below 2^53.
+        #[allow(clippy::cast_possible_truncation)]
+        let first = |row: FirstRow| First {
+            call_id: row.call_id,
+            fingerprint: row.fingerprint,
+            asked_at: row.asked_at as i64,
+            deadline_at: row.deadline_at as i64,
+            is_answered: row.is_answered != 0.0,
+        };
+        Ok(rows.into_iter().next().map(first))
+    }
+
+    /// Makes a call the one that holds its key.
+    pub(super) fn hold(&self, key_id: &str, wanted: &Wanted, call_id: &str, at: i64, deadline_at: i64) -> Result<()> {
+        if let Some(first) = self.first(key_id, &wanted.key)? {
+            self.write("DELETE FROM answers WHERE call_id = ?", vec![first.call_id.into()])?;
+        }
+        let fingerprint = wanted.fingerprints.first().cloned().unwrap_or_default();
+        let texts = [key_id, &wanted.key, call_id, &fingerprint].map(|text| text.into());
+        let values = texts.into_iter().chain([at.into(), deadline_at.into()]).collect();
+        let statement = "INSERT OR REPLACE INTO idempotency \
+            (key_id, key, call_id, fingerprint, asked_at, deadline_at, is_answered) VALUES (?, ?, ?, ?, ?, ?, 0)";
+        self.write(statement, values)
+    }
+
+    /// Keeps the answer of a call that holds a key; without one the key is unused again.
+    pub(super) fn keep(&self, call_id: &str, answer: Option<&Answer>) -> Result<()> {
+        let Some(answer) = answer else {
+            return self.write("DELETE FROM idempotency WHERE call_id = ?", vec![call_id.into()]);
+        };
+        let text = serde_json::to_string(answer).map_err(Error::internal)?;
+        let mut rest = text.as_str();
+        let mut piece = 0_i64;
+        while !rest.is_empty() {
+            let (now, later) = rest.split_at(rest.floor_char_boundary(PIECE_BYTES));
+            let values = vec![call_id.into(), piece.into(), now.into()];
+            self.write("INSERT OR REPLACE INTO answers (call_id, piece, text) VALUES (?, ?, ?)", values)?;
+            (rest, piece) = (later, piece + 1);
+        }
+        self.write("UPDATE idempotency SET is_answered = 1 WHERE call_id = ?", vec![call_id.into()])
+    }
+
+    /// The answer that was kept of a call.
+    pub(super) fn kept(&self, call_id: &str) -> Result<Answer> {
+        let statement = "SELECT text FROM answers WHERE call_id = ? ORDER BY piece";
+        let pieces: Vec<TextRow> = self.rows(statement, vec![call_id.into()])?;
+        read(&pieces.into_iter().map(|piece| piece.text).collect::<String>())
+    }
+
+    /// Forgets answers that are no longer replayed, and seconds of sandboxes that no budget asks for.
+    pub(super) fn forget_answers(&self, now: i64) -> Result<()> {
+        let old = now - KEPT_MILLIS;
+        let which = "SELECT call_id FROM idempotency WHERE is_answered = 1 AND asked_at < ?";
+        self.write(&format!("DELETE FROM answers WHERE call_id IN ({which})"), vec![old.into()])?;
+        self.write("DELETE FROM idempotency WHERE is_answered = 1 AND asked_at < ?", vec![old.into()])?;
+        self.write("DELETE FROM sandbox_seconds WHERE day < ?", vec![(day_of(now) - 100).into()])
+    }
+}

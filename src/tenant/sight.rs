@@ -1,0 +1,69 @@
+//! The tenant's list as a key sees it: a key that works with the sandboxes of certain labels is told of no others.
+
+use std::rc::Rc;
+
+use futures_util::FutureExt;
+use futures_util::future::{LocalBoxFuture, ready};
+
+use super::admission::{Admission, AdmissionRequest, ListRequest, Listing, Settlement};
+use super::credential::Principal;
+use super::inquiry::{AuditRequest, Entries, Verified, VerifyRequest};
+use super::keys::{KeyRequest, Keys};
+use super::metrics::{MetricsRequest, Report};
+use super::permissions::Permissions;
+use crate::error::Result;
+use crate::services::Tenant;
+
+/// `tenant` as one with these permissions sees it.
+pub fn in_sight(tenant: Rc<dyn Tenant>, permissions: &Permissions) -> Rc<dyn Tenant> {
+    if permissions.sandbox_labels.is_empty() {
+        return tenant;
+    }
+    Rc::new(Sight { tenant, permissions: permissions.clone() })
+}
+
+struct Sight {
+    tenant: Rc<dyn Tenant>,
+    permissions: Permissions,
+}
+
+impl Tenant for Sight {
+    fn list_sandboxes(&self, mut request: ListRequest) -> LocalBoxFuture<'_, Result<Listing>> {
+        // Who asks for labels that contradict its own sees nothing.
+        match self.permissions.labelled(request.filters.labels) {
+            Ok(labels) => {
+                request.filters.labels = labels;
+                self.tenant.list_sandboxes(request)
+            }
+            Err(_) => ready(Ok(Listing::default())).boxed_local(),
+        }
+    }
+
+    fn admit(&self, request: AdmissionRequest) -> LocalBoxFuture<'_, Result<Admission>> {
+        self.tenant.admit(request)
+    }
+
+    fn identify(&self, principal: Principal) -> LocalBoxFuture<'_, Result<Permissions>> {
+        self.tenant.identify(principal)
+    }
+
+    fn keys(&self, request: KeyRequest) -> LocalBoxFuture<'_, Result<Keys>> {
+        self.tenant.keys(request)
+    }
+
+    fn audit(&self, request: AuditRequest) -> LocalBoxFuture<'_, Result<Entries>> {
+        self.tenant.audit(request)
+    }
+
+    fn verify_audit(&self, request: VerifyRequest) -> LocalBoxFuture<'_, Result<Verified>> {
+        self.tenant.verify_audit(request)
+    }
+
+    fn settle(&self, settlement: Settlement) -> LocalBoxFuture<'_, Result<()>> {
+        self.tenant.settle(settlement)
+    }
+
+    fn metrics(&self, request: MetricsRequest) -> LocalBoxFuture<'_, Result<Report>> {
+        self.tenant.metrics(request)
+    }
+}

@@ -1,0 +1,126 @@
+//! A key as tools tell of it, and the checks that tools about keys share.
+
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::error::{Error, ErrorCode, Result};
+use crate::platform::rfc3339;
+use crate::registry::Context;
+use crate::tenant::credential::Credential;
+use crate::tenant::keyring::KeyRecord;
+use crate::tenant::keys::{KeyChange, KeyRequest, no_such_key};
+use crate::tenant::limits::Limits;
+use crate::tenant::permissions::Permissions;
+use crate::tenant::token::ROOT_KEY_ID;
+
+/// One key. Its secret is told when it is made or rotated, and never again.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct KeyInfo {
+    /// The key itself, for the header `Authorization: Bearer`: only in the answers of createKey and rotateKey.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// Its id; a part of the key itself.
+    pub key_id: String,
+    /// What its owner calls it.
+    pub name: String,
+    /// valid, expired or revoked.
+    pub status: KeyStatus,
+    /// What it may do.
+    pub permissions: Permissions,
+    /// What it may use, defaults included.
+    pub limits: Limits,
+    /// When it was made: RFC 3339, UTC.
+    pub created_at: String,
+    /// Id of the key that made it.
+    pub created_by: String,
+    /// When it ends by itself: RFC 3339, UTC.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<String>,
+    /// When its secret was last replaced: RFC 3339, UTC.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rotated_at: Option<String>,
+    /// Until when the secret before is valid: RFC 3339, UTC.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub previous_secret_until: Option<String>,
+    /// When it was revoked: RFC 3339, UTC.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub revoked_at: Option<String>,
+}
+
+/// Whether a key opens anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum KeyStatus {
+    Valid,
+    Expired,
+    Revoked,
+}
+
+impl KeyInfo {
+    pub fn of(key: &KeyRecord, now: i64) -> Self {
+        let status = match (key.revoked_at, key.expires_at) {
+            (Some(_), _) => KeyStatus::Revoked,
+            (None, Some(at)) if at <= now => KeyStatus::Expired,
+            _ => KeyStatus::Valid,
+        };
+        let previous = key.previous.as_ref().map(|previous| previous.valid_until).filter(|until| *until > now);
+        Self {
+            key: None,
+            key_id: key.key_id.clone(),
+            name: key.name.clone(),
+            status,
+            permissions: key.permissions.clone(),
+            limits: key.limits.whole(),
+            created_at: rfc3339(key.created_at),
+            created_by: key.created_by.clone(),
+            expires_at: key.expires_at.map(rfc3339),
+            rotated_at: key.rotated_at.map(rfc3339),
+            previous_secret_until: previous.map(rfc3339),
+            revoked_at: key.revoked_at.map(rfc3339),
+        }
+    }
+}
+
+/// 403 for who calls with a token: what it makes would outlive it.
+pub fn no_token(context: &Context) -> Result<()> {
+    match context.principal.credential {
+        Credential::Token { .. } => {
+            let message = "a token cannot make or change keys and tokens; call with the key itself";
+            Err(Error::new(ErrorCode::Forbidden, message))
+        }
+        Credential::Root | Credential::Key { .. } => Ok(()),
+    }
+}
+
+/// 403 where `permissions` go beyond those of the caller; names the field.
+pub fn within_own(context: &Context, permissions: &Permissions) -> Result<()> {
+    context.permissions.covers(permissions).map_err(|field| {
+        let message = format!("permissions.{field}: goes beyond what this key may do itself");
+        Error::new(ErrorCode::Forbidden, message).detail("field", format!("permissions.{field}"))
+    })
+}
+
+/// Changes one key that may do no more than the caller.
+pub async fn change(context: &Context, key_id: &str, change: KeyChange) -> Result<KeyInfo> {
+    no_token(context)?;
+    if key_id == ROOT_KEY_ID {
+        let message = "keyId: the root key is the secret WORKER_API_KEY_SECRET of the Worker and is changed there";
+        return Err(Error::new(ErrorCode::Forbidden, message).detail("field", "keyId"));
+    }
+    let tenant = &context.services.tenant;
+    let target = tenant.keys(KeyRequest::Get { key_id: key_id.to_owned() }).await?.one()?;
+    within_own(context, &target.permissions).map_err(|_| {
+        let message = "keyId: this key may do more than the caller, who cannot change it";
+        Error::new(ErrorCode::Forbidden, message).detail("field", "keyId")
+    })?;
+    let at = context.admitted_at;
+    let changed = tenant.keys(KeyRequest::Change { key_id: key_id.to_owned(), at, change }).await?.one()?;
+    Ok(KeyInfo::of(&changed, at))
+}
+
+/// 404 for an id that cannot be one.
+pub fn check_id(key_id: &str) -> Result<()> {
+    let fits = key_id.len() <= 64 && key_id.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    if fits { Ok(()) } else { Err(no_such_key(&key_id.chars().take(64).collect::<String>())) }
+}

@@ -1,0 +1,112 @@
+//! Limits of a key: exact under parallel calls, told in headers, given back.
+
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+use test_support::{Answer, Client, Stack, random_name};
+
+async fn limited(limits: Value) -> (String, Client) {
+    let root = Stack::shared().client();
+    let ask = json!({ "name": "limited", "permissions": { "role": "operator" }, "limits": limits });
+    let made = root.call("createKey", &ask).await.ok();
+    (made["keyId"].as_str().unwrap().to_owned(), root.with_key(made["key"].as_str()))
+}
+
+fn count(answers: &[Answer], status: u16) -> usize {
+    answers.iter().filter(|answer| answer.status == status).count()
+}
+
+#[tokio::test]
+async fn calls_are_counted_exactly_in_parallel() {
+    let (_, client) = limited(json!({ "callsPerMinute": 120, "concurrentCalls": 500 })).await;
+    let arguments = json!({ "limit": 1 });
+    let answers = join_all((0..200).map(|_| client.call("listSandboxes", &arguments))).await;
+    assert_eq!((count(&answers, 200), count(&answers, 429)), (120, 80));
+    let mut remaining: Vec<u32> = answers
+        .iter()
+        .filter(|answer| answer.status == 200)
+        .map(|answer| {
+            assert_eq!(answer.header("x-ratelimit-limit"), Some("120"));
+            answer.header("x-ratelimit-remaining").unwrap().parse().unwrap()
+        })
+        .collect();
+    remaining.sort_unstable();
+    assert_eq!(remaining, (0..120).collect::<Vec<u32>>(), "no call is counted twice or not at all");
+    for refused in answers.iter().filter(|answer| answer.status == 429) {
+        let problem = refused.problem(429, "rate_limited");
+        let seconds: u64 = problem.headers["retry-after"].to_str().unwrap().parse().unwrap();
+        assert!(problem.retryable && (1..=60).contains(&seconds), "{seconds}");
+        assert_eq!(refused.header("x-ratelimit-remaining"), Some("0"));
+    }
+}
+
+#[tokio::test]
+async fn sandboxes_are_counted_exactly_in_parallel_and_their_places_given_back() {
+    let (_, client) = limited(json!({ "liveSandboxes": 3 })).await;
+    let stack = Stack::shared();
+    let places: Vec<_> = (0..8).map(|_| stack.unmade_sandbox()).collect();
+    let made = places.iter().map(|place| {
+        let arguments = json!({ "id": place.id });
+        let client = &client;
+        async move { client.call("createSandbox", &arguments).await }
+    });
+    let answers = join_all(made).await;
+    assert_eq!((count(&answers, 200), count(&answers, 429)), (3, 5), "{answers:?}");
+    let refused = answers.iter().find(|answer| answer.status == 429).unwrap().problem(429, "quota_exceeded");
+    assert_eq!((&refused.details["limit"], &refused.details["limitName"]), (&json!(3), &json!("liveSandboxes")));
+    let first = places.iter().zip(&answers).find(|(_, answer)| answer.status == 200).unwrap().0;
+    client.call("destroySandbox", &json!({ "sandboxId": first.id })).await.ok();
+    let last = stack.unmade_sandbox();
+    client.call("createSandbox", &json!({ "id": last.id })).await.ok();
+}
+
+#[tokio::test]
+async fn operations_that_were_not_carried_out_are_given_back() {
+    let (_, client) = limited(json!({ "sandboxOperationsPerHour": 2 })).await;
+    let sandbox = Stack::shared().sandbox().await;
+    let run = json!({ "sandboxId": sandbox.id, "command": "true" });
+    client.call("exec", &run).await.ok();
+    for _ in 0..3 {
+        client
+            .call("exec", &json!({ "sandboxId": random_name("none"), "command": "true" }))
+            .await
+            .problem(404, "not_found");
+        client.call("exec", &json!({ "sandboxId": sandbox.id })).await.problem(400, "invalid_arguments");
+    }
+    client.call("exec", &run).await.ok();
+    let problem = client.call("exec", &run).await.problem(429, "rate_limited");
+    assert_eq!(problem.details["limitName"], "sandbox operations an hour");
+    client.call("getSandbox", &json!({ "sandboxId": sandbox.id })).await.ok();
+}
+
+#[tokio::test]
+async fn processes_of_a_sandbox_are_counted() {
+    let (_, client) = limited(json!({ "processesPerSandbox": 2 })).await;
+    let sandbox = Stack::shared().sandbox().await;
+    let server = json!({ "sandboxId": sandbox.id, "command": "sleep 100", "name": "server" });
+    for _ in 0..2 {
+        client.call("startBackgroundProcess", &server).await.ok();
+    }
+    client.call("startBackgroundProcess", &server).await.problem(429, "quota_exceeded");
+}
+
+#[tokio::test]
+async fn open_calls_are_counted() {
+    let (_, client) = limited(json!({ "concurrentCalls": 2 })).await;
+    let sandbox = Stack::shared().sandbox().await;
+    let slow = json!({ "sandboxId": sandbox.id, "command": "sleep 3" });
+    let answers = join_all((0..6).map(|_| client.call("exec", &slow))).await;
+    assert_eq!((count(&answers, 200), count(&answers, 429)), (2, 4));
+}
+
+#[tokio::test]
+async fn limits_are_changed_for_the_next_call() {
+    let (key_id, client) = limited(json!({ "callsPerMinute": 1 })).await;
+    let root = Stack::shared().client();
+    client.call("listSandboxes", &json!({})).await.ok();
+    client.call("listSandboxes", &json!({})).await.problem(429, "rate_limited");
+    let changed = root.call("setLimits", &json!({ "keyId": key_id, "limits": { "callsPerMinute": 3 } })).await.ok();
+    assert_eq!((&changed["limits"]["callsPerMinute"], &changed["limits"]["liveSandboxes"]), (&json!(3), &json!(10)));
+    client.call("listSandboxes", &json!({})).await.ok();
+    // The root key has none.
+    assert_eq!(root.call("listSandboxes", &json!({})).await.header("x-ratelimit-limit"), None);
+}

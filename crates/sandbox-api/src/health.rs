@@ -36,6 +36,9 @@ pub struct Limits {
     /// Processes and threads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub processes: Option<Bound>,
+    /// Thousandths of a processor.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<Bound>,
     /// Bytes that the workspace takes on the disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<Bound>,
@@ -64,6 +67,8 @@ pub struct Bound {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum Means {
+    /// A control group: the kernel, for everything in the sandbox together.
+    Cgroup,
     /// A resource limit: the kernel, by the sandbox's user.
     Rlimit,
     /// A file system of that size.

@@ -80,4 +80,7 @@ pub struct HostHealth {
     /// Why sandboxes with internet are refused, where they are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub no_internet: Option<String>,
+    /// Which bounds are not held by control groups, and why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub no_control_groups: Option<String>,
 }

@@ -72,6 +72,9 @@ struct ServeArguments {
     /// Bounds of this sandbox, as JSON, as in `health`: those by `rlimit` and `watch` are held by this daemon.
     #[arg(long)]
     limits_json: Option<String>,
+    /// Descriptor of the `memory.events` of this sandbox's control group.
+    #[arg(long)]
+    memory_events_fd: Option<RawFd>,
 }
 
 #[derive(Args)]
@@ -100,6 +103,9 @@ struct HostArguments {
     /// Processes and threads of one sandbox; 0 is no bound.
     #[arg(long, default_value_t = 1024)]
     max_processes: u64,
+    /// Processors that one sandbox may use, such as 2 or 0.5; only control groups hold it. Default: no bound.
+    #[arg(long, value_parser = thousandths)]
+    cpus: Option<u64>,
     /// Which network sandboxes with internet have.
     #[arg(long, value_enum, default_value_t = NetworkKind::Own)]
     network: NetworkKind,
@@ -170,6 +176,7 @@ fn serve_options(arguments: ServeArguments) -> Result<ServeOptions, String> {
         credentials: arguments.user.or(root_user.then_some(UNPRIVILEGED)),
         isolation,
         limits: limits.unwrap_or_default(),
+        memory_events_fd: arguments.memory_events_fd,
     })
 }
 
@@ -186,10 +193,17 @@ fn host_options(arguments: HostArguments) -> Result<HostOptions, String> {
             memory_bytes: arguments.memory_mib.saturating_mul(1 << 20),
             disk_bytes: arguments.disk_mib.saturating_mul(1 << 20),
             processes: arguments.max_processes,
+            cpu_thousandths: arguments.cpus.unwrap_or(0),
         },
         network: arguments.network,
         allow_private: arguments.allow_private,
     })
+}
+
+fn thousandths(text: &str) -> Result<u64, String> {
+    let cpus = text.parse::<f64>().ok().filter(|cpus| (0.01..=10_000.0).contains(cpus));
+    // In range, so nothing is cut off but the fraction.
+    cpus.map(|cpus| (cpus * 1000.0).round() as u64).ok_or_else(|| "it must be a number from 0.01 to 10000".into())
 }
 
 fn credentials(text: &str) -> Result<Credentials, String> {

@@ -12,6 +12,7 @@ use tokio::process::{Child, Command};
 
 use super::bounds::Bounds;
 use super::bubblewrap::{self, Inside};
+use super::groups::{ControlGroups, Group};
 use super::layout::Layout;
 use super::network::{Network, WayOut};
 use crate::cli::IsolationKind;
@@ -28,6 +29,7 @@ pub(super) struct Launcher {
     program: File,
     root: bool,
     way_out: WayOut,
+    groups: ControlGroups,
     limits: Limits,
 }
 
@@ -38,18 +40,37 @@ pub(super) struct Start<'a> {
     pub(super) credentials: Option<Credentials>,
     pub(super) request: &'a HostStart,
     pub(super) network: NetworkIsolation,
+    pub(super) group: Option<&'a Group>,
     pub(super) token: &'a Token,
     /// The listening socket of its control API.
     pub(super) socket: OwnedFd,
 }
 
 impl Launcher {
-    pub(super) fn new(kind: IsolationKind, bounds: Bounds) -> io::Result<Self> {
+    pub(super) fn new(kind: IsolationKind) -> io::Result<Self> {
         let root = rustix::process::geteuid().is_root();
         // Sandboxes get no environment, so the search is the host's own.
         let bubblewrap = (kind == IsolationKind::Bubblewrap).then(|| bubblewrap::find(bubblewrap::PROGRAM)).flatten();
-        let limits = bounds.limits(kind, root);
-        Ok(Self { kind, bubblewrap, program: File::open("/proc/self/exe")?, root, way_out: WayOut::Shared, limits })
+        Ok(Self {
+            kind,
+            bubblewrap,
+            program: File::open("/proc/self/exe")?,
+            root,
+            way_out: WayOut::Shared,
+            groups: ControlGroups::Missing("without isolation there are no bounds".into()),
+            limits: Limits::default(),
+        })
+    }
+
+    /// Bounds the sandboxes to come.
+    pub(super) fn bound(&mut self, bounds: Bounds, groups: ControlGroups) {
+        self.limits = bounds.limits(self.kind, self.root, &groups);
+        self.groups = groups;
+    }
+
+    /// Control groups of sandboxes.
+    pub(super) fn groups(&self) -> &ControlGroups {
+        &self.groups
     }
 
     /// Gives the sandboxes to come a way out.
@@ -134,6 +155,13 @@ impl Launcher {
         command
     }
 
+    /// Has the command run as a sandbox's user.
+    pub(super) fn as_first_user(&self, command: &mut Command) {
+        if self.root {
+            command.uid(super::identity::FIRST).gid(super::identity::FIRST);
+        }
+    }
+
     fn program(&self) -> String {
         format!("/proc/self/fd/{}", self.program.as_raw_fd())
     }
@@ -161,10 +189,12 @@ impl Launcher {
     /// Starts the daemon. Secrets travel in anonymous files, never on the command line. With it comes where bubblewrap
     /// tells of the sandbox that is to be connected.
     pub(super) fn start(&self, start: Start<'_>) -> io::Result<(Child, Option<OwnedFd>)> {
-        let Start { layout, workspace, credentials, request, network, token, socket } = start;
+        let Start { layout, workspace, credentials, request, network, group, token, socket } = start;
         let token = secret::anonymous_file(token.reveal())?;
         let environment = secret::anonymous_file(&serde_json::to_string(&request.env)?)?;
-        let descriptors = [token.as_raw_fd(), environment.as_raw_fd(), socket.as_raw_fd()];
+        let memory_events = group.map(Group::memory_events).transpose()?.flatten();
+        let mut descriptors = vec![token.as_raw_fd(), environment.as_raw_fd(), socket.as_raw_fd()];
+        descriptors.extend(memory_events.as_ref().map(AsRawFd::as_raw_fd));
         let (told, teller) = match network {
             NetworkIsolation::Own => pipe_with(PipeFlags::CLOEXEC).map(|(told, teller)| (Some(told), Some(teller)))?,
             NetworkIsolation::Shared | NetworkIsolation::None => (None, None),
@@ -178,6 +208,12 @@ impl Launcher {
             .args(["--sandbox-id", &request.sandbox_id])
             .args(["--limits-json", &serde_json::to_string(&self.limits)?])
             .args(["--isolation-json", &serde_json::to_string(&self.isolation(network))?]);
+        if let Some(events) = &memory_events {
+            command.args(["--memory-events-fd", &events.as_raw_fd().to_string()]);
+        }
+        if let Some(group) = group {
+            group.admit(&mut command)?;
+        }
         if self.kind == IsolationKind::None {
             command.arg("--root").arg(workspace);
         }

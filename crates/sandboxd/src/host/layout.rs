@@ -80,6 +80,11 @@ impl Layout {
         Ok(())
     }
 
+    /// Where the workspaces are kept.
+    pub(super) fn data(&self) -> &Path {
+        &self.data
+    }
+
     pub(super) fn etc(&self) -> PathBuf {
         self.runtime.join("etc")
     }

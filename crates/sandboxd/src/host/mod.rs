@@ -9,6 +9,7 @@
 
 mod bounds;
 mod bubblewrap;
+mod groups;
 mod identity;
 mod launch;
 mod layout;
@@ -31,6 +32,7 @@ use crate::cli::{IsolationKind, NetworkKind};
 use crate::http::{Listener, Token};
 use crate::secret;
 pub(crate) use bounds::Bounds;
+use groups::ControlGroups;
 use layout::Layout;
 pub(crate) use network::uplink::{UplinkArguments, run as uplink};
 use network::{Network, WayOut};
@@ -65,11 +67,13 @@ pub(crate) fn run(options: HostOptions) -> Result<(), String> {
 }
 
 async fn serve(options: HostOptions, token: Token) -> Result<(), String> {
-    let mut launcher = launch::Launcher::new(options.isolation, options.bounds).map_err(|error| error.to_string())?;
+    let mut launcher = launch::Launcher::new(options.isolation).map_err(|error| error.to_string())?;
     let layout = Layout::prepare(&options.data_dir, launcher.changes_user())?;
     match options.isolation {
         IsolationKind::Bubblewrap => {
             bubblewrap::prove(&launcher, &layout).await?;
+            let groups = ControlGroups::prepare(layout.data(), options.bounds, &launcher).await;
+            launcher.bound(options.bounds, groups);
             launcher.give(way_out(&launcher, &layout, &options).await);
         }
         IsolationKind::None => tracing::warn!(

@@ -25,6 +25,7 @@ use sandbox_api::{
 use tokio::process::Child;
 use tokio::sync::watch;
 
+use super::groups::{ControlGroups, Group};
 use super::identity::{Identities, is_of_sandbox};
 use super::launch::{Launcher, Start};
 use super::layout::Layout;
@@ -47,7 +48,8 @@ pub(super) struct Sandboxes {
     identities: Identities,
     limit: usize,
     running: Arc<AtomicUsize>,
-    next_socket: AtomicU64,
+    /// Of the next start: its socket and its control group are named so.
+    next_number: AtomicU64,
     slots: Mutex<HashMap<String, Arc<Slot>>>,
 }
 
@@ -67,6 +69,7 @@ pub(super) struct Running {
     /// The process that the host started: bubblewrap, or the daemon itself.
     process: i32,
     exited: watch::Receiver<bool>,
+    group: Option<Arc<Group>>,
     /// Its way out, which ends with it.
     _uplink: Option<Uplink>,
 }
@@ -106,7 +109,7 @@ impl Sandboxes {
             identities,
             limit,
             running: Arc::default(),
-            next_socket: AtomicU64::new(0),
+            next_number: AtomicU64::new(0),
             slots: Mutex::default(),
         }
     }
@@ -125,6 +128,7 @@ impl Sandboxes {
             isolation: self.launcher.isolation(reach.unwrap_or(NetworkIsolation::None)),
             limits: self.launcher.limits().clone(),
             no_internet: reach.err().map(str::to_owned),
+            no_control_groups: self.launcher.groups().missing(),
         }
     }
 
@@ -168,24 +172,38 @@ impl Sandboxes {
         let place = Place::take(&self.running, self.limit)?;
         let token = Token::random().map_err(Problem::internal)?;
         let (workspace, credentials) = self.workspace(name).map_err(Problem::internal)?;
-        let socket = SocketFile(self.layout.socket(self.next_socket.fetch_add(1, Ordering::Relaxed)));
+        let number = self.next_number.fetch_add(1, Ordering::Relaxed);
+        let socket = SocketFile(self.layout.socket(number));
         let listening = std::os::unix::net::UnixListener::bind(&socket.0).map_err(Problem::internal)?;
+        let group = match self.launcher.groups() {
+            ControlGroups::Held(groups) => Some(Arc::new(groups.make_for(number, name).map_err(Problem::internal)?)),
+            ControlGroups::Missing(_) => None,
+        };
         let start = Start {
             layout: &self.layout,
             workspace: &workspace,
             credentials,
             request,
             network,
+            group: group.as_deref(),
             token: &token,
             socket: listening.into(),
         };
-        let (child, told) = self.launcher.start(start).map_err(Problem::internal)?;
+        let (child, told) = match self.launcher.start(start) {
+            Ok(started) => started,
+            Err(error) => {
+                if let Some(group) = &group {
+                    group.remove().await;
+                }
+                return Err(Problem::internal(error));
+            }
+        };
         let process = child.id().map_or(0, u32::cast_signed);
         let proxy = Proxy::new(socket.0.clone(), &token).map_err(Problem::internal)?;
         let (exit, exited) = watch::channel(false);
-        tokio::spawn(watch_over(name.to_owned(), child, exit, slot.clone(), socket, place));
+        tokio::spawn(watch_over(name.to_owned(), child, exit, slot.clone(), (socket, group.clone()), place));
         // A start that the caller abandons, or that fails, must not leave a sandbox that nobody knows.
-        let abandoned = Abandoned { process, kind: self.launcher.kind(), armed: true };
+        let abandoned = Abandoned { process, kind: self.launcher.kind(), group: group.clone(), armed: true };
         let connect = async {
             match (self.launcher.network(), told) {
                 (Some(network), Some(told)) => {
@@ -203,6 +221,7 @@ impl Sandboxes {
             proxy,
             process,
             exited,
+            group,
             _uplink: uplink,
         });
         *slot.running() = Some(running.clone());
@@ -293,6 +312,9 @@ impl Sandboxes {
             return Ok(processes as u64);
         }
         end(running.process, self.launcher.kind(), true);
+        if let Some(group) = &running.group {
+            group.kill();
+        }
         if running.exits_within(STOP_PATIENCE).await {
             return Ok(processes as u64);
         }
@@ -330,6 +352,7 @@ fn end(process: i32, kind: IsolationKind, last_resort: bool) {
 struct Abandoned {
     process: i32,
     kind: IsolationKind,
+    group: Option<Arc<Group>>,
     armed: bool,
 }
 
@@ -343,6 +366,9 @@ impl Drop for Abandoned {
     fn drop(&mut self) {
         if self.armed {
             end(self.process, self.kind, true);
+            if let Some(group) = &self.group {
+                group.kill();
+            }
         }
     }
 }
@@ -382,12 +408,17 @@ async fn watch_over(
     mut child: Child,
     exit: watch::Sender<bool>,
     slot: Arc<Slot>,
-    socket: SocketFile,
+    (socket, group): (SocketFile, Option<Arc<Group>>),
     place: Place,
 ) {
     match child.wait().await {
         Ok(status) => tracing::info!(name, %status, "ended"),
         Err(cause) => tracing::error!(name, %cause, "the end of a sandbox could not be seen"),
+    }
+    if let Some(group) = group {
+        // Whatever is left in it, by whatever way its first process ended.
+        group.kill();
+        group.remove().await;
     }
     // Of this name only one can run, so what stands there is this one.
     *slot.running() = None;

@@ -6,6 +6,9 @@
 //!   processes  RLIMIT_NPROC, which the kernel counts for each user of each user namespace; threads count too
 //! ```
 //!
+//! A control group, where the host made one, holds memory and processes instead. The limit of processes stands within it,
+//! so that the daemon has room when commands have used up theirs.
+//!
 //! The daemon looks only while commands run, and first when they have run for a moment, so that short ones cost nothing.
 //! Left out: what directories hold that were closed to the daemon, and what is uploaded while no command runs.
 
@@ -35,7 +38,7 @@ const SHARE: u32 = 20;
 /// A workspace beyond its bound may grow by so much in one measurement: removing files writes too.
 const SLACK_BYTES: u64 = 1 << 20;
 /// Processes and threads that the daemon may have beyond the bound, so that it can act when commands have used it up.
-const HEADROOM: u64 = 32;
+pub(crate) const HEADROOM: u64 = 32;
 
 /// Where the machine's memory is used up, the kernel is to end processes of sandboxes before their host: what it adds to the
 /// score of each, of 1000.
@@ -50,7 +53,7 @@ pub(super) fn go_first() {
 
 /// Bounds the daemon's own processes; returns what commands get, which is what is told.
 pub(super) fn bound_processes(limits: &mut Limits) -> Option<libc::rlimit> {
-    let bound = limits.processes.as_mut().filter(|bound| bound.by == Means::Rlimit)?;
+    let bound = limits.processes.as_mut().filter(|bound| matches!(bound.by, Means::Rlimit | Means::Cgroup))?;
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: both calls work on a local.
     let held = unsafe {
@@ -61,7 +64,7 @@ pub(super) fn bound_processes(limits: &mut Limits) -> Option<libc::rlimit> {
         }
     };
     if !held {
-        limits.processes = None;
+        limits.processes = limits.processes.filter(|bound| bound.by == Means::Cgroup);
         return None;
     }
     bound.most = limit.rlim_max.saturating_sub(HEADROOM);

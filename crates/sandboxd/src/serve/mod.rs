@@ -32,6 +32,7 @@ use sandbox_api::{API_VERSION, BOOT_ID_HEADER, Bound, ControlErrorCode, Health, 
 use crate::http::{Listener, Problem, Token, discard, json, random_hex};
 use crate::secret;
 
+pub(crate) use bounds::HEADROOM;
 pub(crate) use settings::{Settings, default_root};
 pub(crate) use tree::{Credentials, check_environment, descendants, kill_all, send};
 
@@ -53,11 +54,12 @@ pub(crate) struct ServeOptions {
     pub(crate) credentials: Option<Credentials>,
     pub(crate) isolation: Option<Isolation>,
     pub(crate) limits: Limits,
+    pub(crate) memory_events_fd: Option<RawFd>,
 }
 
 /// Runs until a signal ends it.
 pub(crate) fn run(options: ServeOptions) -> Result<(), String> {
-    let kept = [Some(options.token_fd), options.env_fd, options.endpoint.descriptor()];
+    let kept = [Some(options.token_fd), options.env_fd, options.endpoint.descriptor(), options.memory_events_fd];
     let kept: Vec<RawFd> = kept.into_iter().flatten().collect();
     secret::close_all_but(&kept).map_err(|error| format!("could not close inherited descriptors: {error}"))?;
     // A daemon that was started from a descriptor would be listed under its number.
@@ -73,6 +75,10 @@ pub(crate) fn run(options: ServeOptions) -> Result<(), String> {
         .map(secret::read)
         .transpose()
         .map_err(|error| format!("could not read the sandbox's environment: {error}"))?;
+    if let Some(number) = options.memory_events_fd {
+        let events = secret::inherited(number).map_err(|error| format!("--memory-events-fd: {error}"))?;
+        tree::count_kills_in(events.into());
+    }
     let open_files = raise_open_files();
     let mut limits = options.limits.clone();
     let processes = bounds::bound_processes(&mut limits);

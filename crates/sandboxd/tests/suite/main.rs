@@ -3,6 +3,7 @@
 mod archives;
 mod bounds;
 mod commands;
+mod control_groups;
 mod disconnects;
 mod entries;
 mod environment;

@@ -12,6 +12,10 @@ use tempfile::TempDir;
 /// Token of every host in these tests.
 pub(crate) const TOKEN: &str = "token-of-the-host-in-tests";
 
+/// Takes memory and touches it, in steps.
+pub(crate) const HOG: &str =
+    "import time\nkept = []\nwhile True:\n    kept.append(b'x' * (8 << 20))\n    time.sleep(0.005)\n";
+
 /// Longest wait for anything.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -54,6 +58,16 @@ impl Host {
         let mut command = Command::new("unshare");
         command.args(["--mount", "bash", "-c", script, "bash", &uid.to_string(), env!("CARGO_BIN_EXE_sandboxd")]);
         Self::spawn(command, data, &[])
+    }
+
+    /// A host that begins in that control group.
+    pub(crate) fn start_in_group(group: &Path, arguments: &[&str]) -> Self {
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", "echo $$ > \"$0/cgroup.procs\" && exec \"$@\""])
+            .arg(group)
+            .arg(env!("CARGO_BIN_EXE_sandboxd"));
+        Self::spawn(command, scratch(), arguments)
     }
 
     pub(crate) fn start_in(data: TempDir, arguments: &[&str]) -> Self {

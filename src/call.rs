@@ -110,14 +110,14 @@ impl Registry {
     /// Carries out one call and answers the tool's output.
     pub async fn call(&self, backend: &dyn Backend, call: ToolCall, events: Rc<dyn EventSink>) -> Answered<Value> {
         let platform = backend.platform();
-        let facts = CallFacts { streams: events.streams(), platform: &*platform };
+        let redactor = redactor(backend, &call.head);
+        let facts = CallFacts { streams: events.streams(), platform: &*platform, redactor: &redactor };
         let entry = self.get(&call.tool).ok_or_else(|| unknown_tool(&call.tool));
-        let asked = Asked::new(entry.as_ref().ok(), &call.tool);
+        let asked = Asked::new(entry.as_ref().ok(), &redactor.text(&call.tool));
         // 1. Decode and validate: what is wrong becomes a verdict that travels on.
         let signatures = signatures(backend, &asked.requirement.tool, call.arguments.as_ref().ok());
         let prepared = entry.and_then(|entry| call.arguments.and_then(|arguments| entry.prepare(arguments, &facts)));
         let prepared = checked_key(&call.head).and(prepared);
-        let redactor = redactor(backend, &call.head);
         let sink = Rc::new(RedactingSink::new(events, &redactor));
         let answered = run(backend, &call.head, asked, signatures, prepared, sink.clone()).await;
         // What a reader that left would have been told is lost with it, and so is no fault of the call.
@@ -128,9 +128,10 @@ impl Registry {
     /// Carries out one call on a raw route. Raw bytes are exact: neither capped nor redacted.
     pub async fn call_raw(&self, backend: &dyn Backend, call: RawCall) -> Answered<RawResponse> {
         let platform = backend.platform();
-        let facts = CallFacts { streams: false, platform: &*platform };
+        let redactor = redactor(backend, &call.head);
+        let facts = CallFacts { streams: false, platform: &*platform, redactor: &redactor };
         let entry = self.get(&call.tool).ok_or_else(|| unknown_tool(&call.tool));
-        let asked = Asked::new(entry.as_ref().ok(), &call.tool);
+        let asked = Asked::new(entry.as_ref().ok(), &redactor.text(&call.tool));
         let prepared = entry.and_then(|entry| entry.prepare_raw(call.request, &facts));
         let prepared = no_key(&call.head).and(prepared);
         run(backend, &call.head, asked, Vec::new(), prepared, Rc::new(NoEvents)).await

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::error::{Error, ErrorCode, Result};
 use crate::events::EventSink;
-use crate::registry::{CallFacts, Context, Method, Prepared, Route, Tool};
+use crate::registry::{CallFacts, Context, Method, Prepared, Route, Tool, bounded};
 use crate::services::Body;
 use crate::tenant::admission::SandboxClaim;
 
@@ -105,7 +105,7 @@ pub fn prepare<T: RawTool>(request: RawRequest, _facts: &CallFacts<'_>) -> Resul
     let claim = T::raw_claim(&request)?;
     Ok(Prepared {
         claim,
-        recorded: record(&request),
+        recorded: bounded(record(&request)),
         deadline: TRANSFER_DEADLINE,
         act: Box::new(move |context, _events: Rc<dyn EventSink>| {
             async move { T::raw(context, request).await }.boxed_local()

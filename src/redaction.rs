@@ -72,6 +72,24 @@ impl Redactor {
     }
 }
 
+/// The text with everything masked that has the shape of a key or a token of this service, whosever it is.
+pub fn without_credentials(text: &str) -> String {
+    let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
+    let mut masked = String::new();
+    let mut rest = text;
+    while let Some(at) = ["cfo_", "eyJ"].into_iter().filter_map(|beginning| rest.find(beginning)).min() {
+        let (before, from) = rest.split_at(at);
+        let length = from.bytes().take_while(is_part).count();
+        let (word, after) = from.split_at(length);
+        let is_key = word.starts_with("cfo_") && word.len() >= 64;
+        let is_token = word.starts_with("eyJ") && word.matches('.').count() >= 2;
+        masked.push_str(before);
+        masked.push_str(if is_key || is_token { MASK } else { word });
+        rest = after;
+    }
+    masked + rest
+}
+
 /// The text with the credentials of every URL in it masked: what stands between `://` and the last `@` before its path.
 pub fn without_userinfo(text: &str) -> String {
     let mut masked = String::new();
@@ -206,5 +224,13 @@ mod tests {
         ] {
             assert_eq!(without_userinfo(text), masked);
         }
+    }
+
+    #[test]
+    fn keys_and_tokens_of_this_service_are_masked_whosever_they_are() {
+        let key = format!("cfo_default_{}_{}", "0".repeat(32), "a".repeat(64));
+        let text = format!("curl -H 'Bearer {key}' é {key}x; eyJhbGciOi.eyJpc3Mi.c2lnbmF0dXJl, cfo_short eyJust");
+        let expected = format!("curl -H 'Bearer {MASK}' é {MASK}; {MASK}, cfo_short eyJust");
+        assert_eq!(without_credentials(&text), expected);
     }
 }

@@ -21,7 +21,7 @@ use crate::events::EventSink;
 use crate::guardrails::{Annotations, Execution, Guardrails};
 use crate::platform::Platform;
 use crate::raw::{RawContract, RawRequest, RawResponse, RawTool};
-use crate::redaction::without_userinfo;
+use crate::redaction::{Redactor, without_credentials, without_userinfo};
 use crate::sandbox::record::{Create, GitSource, Record};
 use crate::sandbox::settings::Settings;
 use crate::schema;
@@ -71,6 +71,8 @@ pub struct CallFacts<'a> {
     /// Whether the caller reads events as they come.
     pub streams: bool,
     pub platform: &'a dyn Platform,
+    /// Masks what must not be recorded.
+    pub redactor: &'a Redactor,
 }
 
 /// What a running tool has at hand.
@@ -267,7 +269,7 @@ fn violation(error: &jsonschema::ValidationError<'_>) -> (String, String) {
 }
 
 fn prepare<T: Tool>(arguments: Value, facts: &CallFacts<'_>) -> Result<Prepared<Value>> {
-    let recorded = record::<T>(&arguments);
+    let recorded = record::<T>(&arguments, facts.redactor);
     let input: T::Input =
         serde_json::from_value(whole_numbers(arguments)).map_err(|error| Error::invalid("", error.to_string()))?;
     let claim = T::claim(&input, facts)?;
@@ -308,15 +310,25 @@ const LONGEST_RECORDED_STRING: usize = 4096;
 
 /// The arguments as the audit records them: values that may be secret are replaced by their kind, credentials in
 /// URLs are masked, long ones are cut.
-fn record<T: Tool>(arguments: &Value) -> Value {
+fn record<T: Tool>(arguments: &Value, redactor: &Redactor) -> Value {
     let mut recorded = arguments.clone();
     for pointer in T::GUARDRAILS.unrecorded_arguments {
         if let Some(value) = recorded.pointer_mut(pointer) {
             *value = unrecorded(value);
         }
     }
-    shorten(recorded)
+    // Masked before it is cut: half a secret is not known again.
+    bounded(shorten(redactor.json(recorded)))
 }
+
+/// A record that is too long for the books says so instead.
+pub fn bounded(recorded: Value) -> Value {
+    let bytes = recorded.to_string().len();
+    if bytes <= LONGEST_RECORD { recorded } else { json!({ "notRecorded": format!("{bytes} bytes") }) }
+}
+
+/// Longest record of a call's arguments, in bytes of JSON.
+const LONGEST_RECORD: usize = 64 * 1024;
 
 fn unrecorded(value: &Value) -> Value {
     match value {
@@ -330,7 +342,7 @@ fn unrecorded(value: &Value) -> Value {
 fn shorten(value: Value) -> Value {
     match value {
         Value::String(text) => {
-            let mut text = without_userinfo(&text);
+            let mut text = without_credentials(&without_userinfo(&text));
             let bytes = text.len();
             if bytes > LONGEST_RECORDED_STRING {
                 text.truncate(text.floor_char_boundary(LONGEST_RECORDED_STRING));

@@ -32,6 +32,9 @@ const MOST_CLOSED: i64 = 500;
 /// Most calls in one part of the books.
 const MOST_LISTED: u32 = 500;
 
+/// Bytes of arguments after which a part of the books ends early.
+const MOST_BYTES: usize = 2 * 1024 * 1024;
+
 /// Where the books begin: what stands before the first record that is kept.
 const ANCHOR_FACT: &str = "auditAnchor";
 
@@ -100,7 +103,8 @@ impl TenantActor {
             None => super::admission::Used::default(),
         };
         let wanted = request.idempotency.as_ref();
-        let first = wanted.map(|wanted| self.first(key_id, &wanted.key)).transpose()?.flatten();
+        let holder = request.principal.holder();
+        let first = wanted.map(|wanted| self.first(&holder, &wanted.key)).transpose()?.flatten();
         // A question whose answer was lost comes again: it is decided as it was, and changes nothing any more.
         let is_again = self.is_open(&request.call_id)?;
         if is_again {
@@ -132,7 +136,7 @@ impl TenantActor {
                 self.append(request.at, &request.call_id, "intent", &Intent::from(request))?;
                 self.open(request)?;
                 if let Some(wanted) = wanted {
-                    self.hold(key_id, wanted, &request.call_id, request.at, request.deadline_at)?;
+                    self.hold(&holder, wanted, &request.call_id, request.at, request.deadline_at)?;
                 }
                 Ruling::Admitted(Admitted { listed, permissions, limits })
             }
@@ -298,8 +302,17 @@ impl TenantActor {
         let (statement, parameters) = request.statement(limit + 1);
         let rows: Vec<EntryRow> = self.rows(&statement, values(parameters))?;
         let wanted = usize::try_from(limit).map_err(Error::internal)?;
-        let more = rows.len() > wanted;
-        let entries = rows.into_iter().take(wanted).map(EntryRow::entry).collect::<Result<Vec<Entry>>>()?;
+        let mut more = rows.len() > wanted;
+        let mut entries: Vec<Entry> = Vec::new();
+        let mut bytes = 0;
+        for row in rows.into_iter().take(wanted) {
+            bytes += row.intent.len();
+            if bytes > MOST_BYTES && !entries.is_empty() {
+                more = true;
+                break;
+            }
+            entries.push(row.entry()?);
+        }
         Ok(Entries { entries, more })
     }
 

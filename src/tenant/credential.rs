@@ -48,6 +48,19 @@ pub struct Principal {
     pub credential: Credential,
 }
 
+impl Principal {
+    /// Whose idempotency keys a call uses: those of its key, or those of the tokens of that key that may do the same.
+    pub fn holder(&self) -> String {
+        match &self.credential {
+            Credential::Root | Credential::Key { .. } => self.key_id.clone(),
+            Credential::Token { permissions, .. } => {
+                let text = serde_json::to_string(permissions).unwrap_or_default();
+                format!("{}/{:x}", self.key_id, Sha256::digest(text.as_bytes()))
+            }
+        }
+    }
+}
+
 /// What was presented, for the tenant's object to decide on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "kind")]

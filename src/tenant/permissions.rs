@@ -85,14 +85,15 @@ impl Permissions {
         Ok(labels)
     }
 
-    /// What both allow.
+    /// What both allow. Where their labels contradict there is no sandbox that both see, and nothing is allowed at all.
     pub fn narrowed(&self, other: &Self) -> Self {
-        let mut sandbox_labels = self.sandbox_labels.clone();
-        sandbox_labels.extend(other.sandbox_labels.clone());
+        let labels = self.labelled(other.sandbox_labels.clone());
+        let tools = if labels.is_ok() { both(&self.tools, &other.tools) } else { Some(BTreeSet::new()) };
+        let sandbox_labels = labels.unwrap_or_else(|_| self.sandbox_labels.clone());
         Self {
             role: self.role.min(other.role),
             scopes: both(&self.scopes, &other.scopes),
-            tools: both(&self.tools, &other.tools),
+            tools,
             zones: both(&self.zones, &other.zones),
             accounts: both(&self.accounts, &other.accounts),
             sandbox_labels,
@@ -191,6 +192,9 @@ mod tests {
         assert_eq!(wide.covers(&narrow), Err("scopes"));
         let unlabelled = Permissions { sandbox_labels: BTreeMap::new(), ..narrow.clone() };
         assert_eq!(narrow.covers(&unlabelled), Err("sandboxLabels"));
+        let elsewhere = Permissions { sandbox_labels: labels(&[("team", "b")]), ..Permissions::of(Role::Operator) };
+        let neither = narrow.narrowed(&elsewhere);
+        assert_eq!((&neither.sandbox_labels, &neither.tools), (&narrow.sandbox_labels, &Some(BTreeSet::new())));
         let everything = Permissions { scopes: None, ..narrow.clone() };
         assert_eq!(narrow.covers(&everything), Err("scopes"));
     }

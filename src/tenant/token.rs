@@ -74,7 +74,12 @@ pub fn make(
     let claims = Claims { iss: ISSUER.into(), jti: token_id, tenant: tenant.to_owned(), permissions, iat, exp };
     let signed = format!("{}.{}", encode(&header)?, encode(&claims)?);
     let signature = mac(&key, &signed)?.finalize().into_bytes();
-    Ok(format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature)))
+    let token = format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature));
+    if token.len() > LONGEST_TOKEN {
+        let message = format!("makes a token of more than {LONGEST_TOKEN} characters; name fewer tools or labels");
+        return Err(Error::invalid("/permissions", message));
+    }
+    Ok(token)
 }
 
 /// Whether `text` has the shape of a token, so that it is not taken for a key.

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use utoipa::ToSchema;
 
 use super::create_sandbox::expiry;
-use super::key_info::{KeyInfo, no_token, within_own};
+use super::key_info::{KeyInfo, check_permissions, no_token, within_own};
 use crate::error::Result;
 use crate::events::EventSink;
 use crate::guardrails::{Annotations, Approval, Execution, Guardrails, RateClass, Role, Scope};
@@ -74,6 +74,7 @@ impl Tool for CreateKey {
     fn claim(input: &Input, facts: &CallFacts<'_>) -> Result<SandboxClaim> {
         let now = facts.platform.now_millis();
         expiry(input.expires_after, input.expires_at.as_deref(), now)?;
+        check_permissions(&input.permissions)?;
         Ok(SandboxClaim::None)
     }
 

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::key_info::no_token;
+use super::key_info::{check_permissions, no_token};
 use crate::error::Result;
 use crate::events::EventSink;
 use crate::guardrails::{Annotations, Approval, Execution, Guardrails, RateClass, Role, Scope};
@@ -72,13 +72,16 @@ impl Tool for CreateToken {
     type Input = Input;
     type Output = Output;
 
-    fn claim(_input: &Input, _facts: &CallFacts<'_>) -> Result<SandboxClaim> {
+    fn claim(input: &Input, _facts: &CallFacts<'_>) -> Result<SandboxClaim> {
+        check_permissions(&input.permissions)?;
         Ok(SandboxClaim::None)
     }
 
     async fn call(context: Context, input: Input, _events: Rc<dyn EventSink>) -> Result<Output> {
         no_token(&context)?;
         let Context { principal, services, .. } = &context;
+        // Labels that contradict the caller's own are refused; anything else is narrowed to what the caller may.
+        context.permissions.labelled(input.permissions.sandbox_labels.clone())?;
         let permissions = context.permissions.narrowed(&input.permissions);
         let token_id = hex::encode(services.platform.random());
         let life = input.expires_after.unwrap_or(DEFAULT_LIFE_SECONDS);

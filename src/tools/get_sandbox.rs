@@ -6,6 +6,7 @@ use std::rc::Rc;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::create_sandbox::check_labels;
 use super::sandbox_info::{
     EnvironmentInfo, Resources, SandboxSummary, environment, internet_pending, resources, uptime,
 };
@@ -67,6 +68,7 @@ impl Filters {
                 Error::invalid(&format!("{pointer}/createdAfter"), message)
             })
         });
+        check_labels(&self.labels)?;
         Ok(listing::Filters {
             status: self.status,
             created_after: created_after.transpose()?,

@@ -3,6 +3,7 @@
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::create_sandbox::check_labels;
 use crate::error::{Error, ErrorCode, Result};
 use crate::platform::rfc3339;
 use crate::registry::Context;
@@ -91,6 +92,19 @@ pub fn no_token(context: &Context) -> Result<()> {
         }
         Credential::Root | Credential::Key { .. } => Ok(()),
     }
+}
+
+/// Most labels of a key: each is looked for in every list.
+const MOST_LABELS: usize = 8;
+
+/// 400 for permissions that nothing could be held against.
+pub fn check_permissions(permissions: &Permissions) -> Result<()> {
+    check_labels(&permissions.sandbox_labels)?;
+    if permissions.sandbox_labels.len() > MOST_LABELS {
+        let message = format!("has more than {MOST_LABELS} entries");
+        return Err(Error::invalid("/permissions/sandboxLabels", message));
+    }
+    Ok(())
 }
 
 /// 403 where `permissions` go beyond those of the caller; names the field.

@@ -42,6 +42,36 @@ async fn every_call_is_there_with_its_outcome_and_without_its_secrets() {
     client.get("/v1/admin/logs?outcome=sometimes").await.problem(400, "invalid_arguments");
 }
 
+#[tokio::test]
+async fn no_call_makes_the_books_unreadable_and_no_key_is_read_in_them() {
+    let stack = Stack::shared();
+    let client = stack.client();
+    let large: serde_json::Map<String, Value> =
+        (0..30).map(|number| (format!("k{number}"), json!("://@".repeat(900)))).collect();
+    for _ in 0..3 {
+        let _ = client.call("listSandboxes", &json!({ "labels": large })).await;
+    }
+    client
+        .call(
+            "listSandboxes",
+            &json!({ "labels": (0..40).map(|n| (format!("k{n}"), json!("v"))).collect::<serde_json::Map<_, _>>() }),
+        )
+        .await
+        .problem(400, "invalid_arguments");
+    let made = client.call("createKey", &json!({ "name": "x", "permissions": { "role": "viewer" } })).await.ok();
+    let key = made["key"].as_str().unwrap();
+    let cut = format!("true #{}{}", "x".repeat(4050), stack.key);
+    for command in [format!("curl -H 'Authorization: Bearer {key}'"), cut] {
+        client
+            .call("exec", &json!({ "sandboxId": random_name("none"), "command": command }))
+            .await
+            .problem(404, "not_found");
+    }
+    let read = client.call("getAuditLog", &json!({ "limit": 500 })).await;
+    read.ok();
+    assert!(!read.text().contains(key) && !read.text().contains(&stack.key[..12]), "a key is in the books");
+}
+
 /// Changes the tenant's database as who has its disk could.
 fn tamper(stack: &Stack, statement: &str) {
     let program = "

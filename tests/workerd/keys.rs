@@ -230,6 +230,28 @@ async fn a_token_does_some_of_what_its_key_does_and_ends_with_it() {
 }
 
 #[tokio::test]
+async fn a_token_stays_within_the_labels_of_its_key_and_has_answers_of_its_own() {
+    let stack = Stack::shared();
+    let root = stack.client();
+    let (ours, theirs) = (random_name("team"), random_name("team"));
+    let of = |team: &str| json!({ "role": "operator", "sandboxLabels": { "team": team } });
+    let (_, client) = made(&root, of(&ours)).await;
+    client.call("createToken", &json!({ "permissions": of(&theirs) })).await.problem(403, "forbidden");
+    client.call("getAuditLog", &json!({})).await.problem(403, "forbidden");
+    let users = ["1", "2"]
+        .map(|user| json!({ "permissions": { "role": "operator", "sandboxLabels": { "team": ours, "user": user } } }));
+    let mut answers = Vec::new();
+    for user in &users {
+        let token = client.call("createToken", user).await.ok();
+        let bearer = client.with_key(token["token"].as_str());
+        let request = bearer.request(Method::POST, "/v1/tools/createSandbox").header("idempotency-key", "same");
+        answers.push(bearer.send(request.json(&json!({}))).await.ok()["sandboxId"].as_str().unwrap().to_owned());
+    }
+    let _sandboxes = [stack.adopt(&answers[0]), stack.adopt(&answers[1])];
+    assert_ne!(answers[0], answers[1], "each token has its own answer");
+}
+
+#[tokio::test]
 async fn without_a_signing_secret_there_is_the_root_key_alone() {
     let stack = Stack::start(StackOptions { signing: false, ..StackOptions::default() });
     let client = stack.client();

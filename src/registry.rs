@@ -342,8 +342,10 @@ fn unrecorded(value: &Value) -> Value {
 fn shorten(value: Value) -> Value {
     match value {
         Value::String(text) => {
-            let mut text = without_credentials(&without_userinfo(&text));
             let bytes = text.len();
+            // What is masked may be longer than what is kept: it is looked for in a little more, and not in megabytes.
+            let looked_at = text.get(..text.floor_char_boundary(3 * LONGEST_RECORDED_STRING)).unwrap_or_default();
+            let mut text = without_credentials(&without_userinfo(looked_at));
             if bytes > LONGEST_RECORDED_STRING {
                 text.truncate(text.floor_char_boundary(LONGEST_RECORDED_STRING));
                 text = format!("{text}… [{bytes} bytes]");

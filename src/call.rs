@@ -6,6 +6,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use serde_json::{Value, json};
 
+use self::answer::{Measured, mask};
 use crate::error::{Error, ErrorCode, Result};
 use crate::events::{Event, EventSink, NoEvents, RedactingSink};
 use crate::guardrails::{RateClass, Role};
@@ -17,7 +18,7 @@ use crate::registry::{CallFacts, Context, Entry, Prepared, Registry};
 use crate::services::{Sandboxes, Services, Tenant};
 use crate::tenant::admission::{Admission, AdmissionRequest, Outcome, Ruling, SandboxClaim, Settlement};
 use crate::tenant::credential::{self, Configured, Presented, Principal};
-use crate::tenant::idempotency::{self, Answer, Wanted};
+use crate::tenant::idempotency::{self, Wanted};
 use crate::tenant::limits::Standing;
 use crate::tenant::permissions::Requirement;
 use crate::tenant::sight::in_sight;
@@ -119,7 +120,7 @@ impl Registry {
         let prepared = entry.and_then(|entry| call.arguments.and_then(|arguments| entry.prepare(arguments, &facts)));
         let prepared = checked_key(&call.head).and(prepared);
         let sink = Rc::new(RedactingSink::new(events, &redactor));
-        let answered = run(backend, &call.head, asked, signatures, prepared, sink.clone()).await;
+        let answered = run(backend, &call.head, asked, signatures, prepared, sink.clone(), &redactor).await;
         // What a reader that left would have been told is lost with it, and so is no fault of the call.
         let _ = sink.finish().await;
         answered
@@ -134,7 +135,7 @@ impl Registry {
         let asked = Asked::new(entry.as_ref().ok(), &redactor.text(&call.tool));
         let prepared = entry.and_then(|entry| entry.prepare_raw(call.request, &facts));
         let prepared = no_key(&call.head).and(prepared);
-        run(backend, &call.head, asked, Vec::new(), prepared, Rc::new(NoEvents)).await
+        run(backend, &call.head, asked, Vec::new(), prepared, Rc::new(NoEvents), &redactor).await
     }
 }
 
@@ -196,18 +197,18 @@ async fn run<A>(
     signatures: Vec<String>,
     prepared: Result<Prepared<A>>,
     events: Rc<dyn EventSink>,
+    redactor: &Redactor,
 ) -> Answered<A>
 where
     A: Measured + 'static,
 {
     let platform = backend.platform();
     let started_at = platform.now_millis();
-    let redactor = redactor(backend, head);
     let tool = asked.requirement.tool.clone();
     let line = CallLine { tool: Some(tool), ..CallLine::new("call", started_at, &head.id, head.door, &head.trace) };
     let refuse = |line: CallLine, error: Error, standing: Option<Standing>| {
-        write(backend, head, line.ended(Some(&error), platform.now_millis() - started_at));
-        Answered { result: Err(mask(error, &redactor)), standing, is_replayed: false }
+        write(backend, redactor, line.ended(Some(&error), platform.now_millis() - started_at));
+        Answered { result: Err(mask(error, redactor)), standing, is_replayed: false }
     };
     // 2. Admit: who first, then one hop to the tenant's object.
     let (root_key, signer) = (backend.root_key(), backend.signer());
@@ -254,7 +255,7 @@ where
         (Ruling::Refused(error), _) | (Ruling::Admitted(_), Err(error)) => return refuse(line, error, standing),
         (Ruling::Replayed(answer), _) => {
             let result = A::replayed(answer);
-            write(backend, head, line.ended(result.as_ref().err(), admitted_at - started_at));
+            write(backend, redactor, line.ended(result.as_ref().err(), admitted_at - started_at));
             return Answered { result, standing, is_replayed: true };
         }
     };
@@ -288,8 +289,8 @@ where
     let at = platform.now_millis();
     let cause = result.as_ref().err().and_then(|error| error.cause.clone());
     let result = result
-        .and_then(|output| output.finished(asked.output_cap_bytes, &redactor))
-        .map_err(|error| mask(error, &redactor));
+        .and_then(|output| output.finished(asked.output_cap_bytes, redactor))
+        .map_err(|error| mask(error, redactor));
     // 5. Settle: after the answer, or before it when the answer is to be given again.
     let settlement = Settlement {
         call_id: head.id.clone(),
@@ -309,7 +310,7 @@ where
         ..line
     };
     let logged = result.as_ref().err().map(|error| Error { cause, ..error.clone() });
-    write(backend, head, line.ended(logged.as_ref(), settlement.duration_ms));
+    write(backend, redactor, line.ended(logged.as_ref(), settlement.duration_ms));
     let settled = settle(platform.clone(), tenant, head.id.clone(), settlement);
     if holds_key {
         settled.await
@@ -326,96 +327,6 @@ async fn settle(platform: Rc<dyn Platform>, tenant: Rc<dyn Tenant>, call_id: Str
     }
 }
 
-/// What the books keep of an answer, and how it leaves.
-trait Measured: Sized {
-    /// The answer as it leaves: not longer than the tool may answer, secrets masked.
-    fn finished(self, cap_bytes: Option<u64>, redactor: &Redactor) -> Result<Self>;
-
-    /// What is stored for an idempotency key.
-    fn stored(result: &Result<Self>, told_once: &[&str]) -> Option<Answer>;
-
-    /// What was stored, again.
-    fn replayed(answer: Answer) -> Result<Self>;
-
-    fn exit_code(&self) -> Option<i32>;
-
-    /// Bytes of the body, where that is known before it is sent.
-    fn bytes(&self) -> Option<u64>;
-}
-
-impl Measured for Value {
-    fn finished(self, cap_bytes: Option<u64>, redactor: &Redactor) -> Result<Self> {
-        cap(self, cap_bytes).map(|output| redactor.json(output))
-    }
-
-    fn stored(result: &Result<Self>, told_once: &[&str]) -> Option<Answer> {
-        match result {
-            Ok(output) => {
-                let mut output = output.clone();
-                for pointer in told_once {
-                    if let (Some(fields), Some(name)) = (output.as_object_mut(), pointer.strip_prefix('/')) {
-                        fields.remove(name);
-                    }
-                }
-                Some(Answer::Output(output))
-            }
-            Err(error) => idempotency::is_kept(Some(error)).then(|| Answer::Error(error.clone())),
-        }
-    }
-
-    fn replayed(answer: Answer) -> Result<Self> {
-        match answer {
-            Answer::Output(output) => Ok(output),
-            Answer::Error(error) => Err(error),
-        }
-    }
-
-    fn exit_code(&self) -> Option<i32> {
-        self.get("exitCode").and_then(Value::as_i64).and_then(|code| i32::try_from(code).ok())
-    }
-
-    fn bytes(&self) -> Option<u64> {
-        let mut counter = Counter(0);
-        serde_json::to_writer(&mut counter, self).ok().map(|()| counter.0)
-    }
-}
-
-impl Measured for RawResponse {
-    fn finished(self, _: Option<u64>, _: &Redactor) -> Result<Self> {
-        Ok(self)
-    }
-
-    fn stored(_: &Result<Self>, _: &[&str]) -> Option<Answer> {
-        None
-    }
-
-    fn replayed(_: Answer) -> Result<Self> {
-        Err(Error::internal("an answer of raw bytes was stored"))
-    }
-
-    fn exit_code(&self) -> Option<i32> {
-        None
-    }
-
-    fn bytes(&self) -> Option<u64> {
-        self.headers.iter().find(|(name, _)| name == "content-length").and_then(|(_, length)| length.parse().ok())
-    }
-}
-
-/// Counts what is written and keeps nothing.
-struct Counter(u64);
-
-impl std::io::Write for Counter {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0 += u64::try_from(bytes.len()).unwrap_or(0);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
 fn unknown_tool(name: &str) -> Error {
     let shown: String = name.chars().take(64).collect();
     Error::new(ErrorCode::UnknownTool, format!("there is no tool {shown:?}; GET /v1/tools lists them"))
@@ -427,32 +338,8 @@ fn redactor(backend: &dyn Backend, head: &CallHead) -> Redactor {
     Redactor::new(backend.secrets().into_iter().chain(presented))
 }
 
-fn mask(error: Error, redactor: &Redactor) -> Error {
-    let details = match redactor.json(Value::Object(error.details)) {
-        Value::Object(details) => details,
-        _ => serde_json::Map::new(),
-    };
-    Error { message: redactor.text(&error.message), details, ..error }
-}
-
-fn cap(output: Value, limit: Option<u64>) -> Result<Value> {
-    let Some(limit) = limit else {
-        return Ok(output);
-    };
-    let bytes = output.bytes().ok_or_else(|| Error::internal("the answer cannot be written as JSON"))?;
-    if bytes <= limit {
-        return Ok(output);
-    }
-    Err(Error::new(
-        ErrorCode::PayloadTooLarge,
-        format!("the answer has {bytes} bytes, more than the {limit} of this tool"),
-    )
-    .detail("limitBytes", limit))
-}
-
 /// Logs and measures one call. Secrets are masked: a cause, or the name of a tool that there is not, may hold one.
-fn write(backend: &dyn Backend, head: &CallHead, line: CallLine) {
-    let redactor = redactor(backend, head);
+fn write(backend: &dyn Backend, redactor: &Redactor, line: CallLine) {
     let masked = |text: Option<String>| text.map(|text| redactor.text(&text));
     let line = CallLine { tool: masked(line.tool), source: masked(line.source), ..line };
     backend.measure(&DataPoint::from(&line));
@@ -462,6 +349,8 @@ fn write(backend: &dyn Backend, head: &CallHead, line: CallLine) {
 fn millis(duration: Duration) -> i64 {
     i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }
+
+mod answer;
 
 #[cfg(test)]
 mod tests;

@@ -8,7 +8,8 @@ use futures_util::FutureExt;
 use futures_util::future::{LocalBoxFuture, ready};
 use serde_json::{Value, json};
 
-use super::{Answered, Backend, CallHead, ToolCall, cap};
+use super::answer::cap;
+use super::{Answered, Backend, CallHead, ToolCall};
 use crate::error::{Error, ErrorCode, Result};
 use crate::events::NoEvents;
 use crate::guardrails::Role;

@@ -144,6 +144,12 @@ pub(super) fn values(parameters: Vec<Parameter>) -> Vec<SqlStorageValue> {
     parameters.into_iter().map(value).collect()
 }
 
+/// A number of a row: JavaScript has them as doubles, and here all are whole and far below 2^53.
+#[allow(clippy::cast_possible_truncation)]
+pub(super) fn whole(number: f64) -> i64 {
+    number as i64
+}
+
 pub(super) fn now() -> i64 {
     i64::try_from(worker::Date::now().as_millis()).unwrap_or(i64::MAX)
 }
@@ -246,9 +252,8 @@ impl TenantActor {
             rows.map(|rows| !rows.is_empty())
         };
         let first: Vec<TimeRow> = self.rows("SELECT MIN(deadline_at) AS time FROM open_calls", Vec::new())?;
-        // Times are whole milliseconds far below 2^53. A call is overdue the millisecond after its deadline.
-        #[allow(clippy::cast_possible_truncation)]
-        let overdue = first.first().and_then(|row| row.time).map(|time| (time as i64 + 1).max(now));
+        // A call is overdue the millisecond after its deadline.
+        let overdue = first.first().and_then(|row| row.time).map(|time| (whole(time) + 1).max(now));
         let listed = some("sandboxes")?.then(|| now + millis(sweep::interval(self)));
         let daily = some("audit")?.then_some(now + DAY_MILLIS);
         Ok([overdue, listed, daily].into_iter().flatten().min())

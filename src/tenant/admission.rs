@@ -393,6 +393,8 @@ pub enum Outcome {
     Failed(ErrorCode),
     /// It was not admitted.
     Refused(ErrorCode),
+    /// It was not carried out: the answer of an earlier call was given again.
+    Replayed,
 }
 
 /// Second record of a call: how it ended.
@@ -411,6 +413,12 @@ pub struct Settlement {
 }
 
 impl Settlement {
+    /// Closes a call that did not act.
+    pub fn without_act(request: &AdmissionRequest, outcome: Outcome) -> Self {
+        let call_id = request.call_id.clone();
+        Self { call_id, outcome, exit_code: None, duration_ms: 0, at: request.at, answer: None }
+    }
+
     /// Closes a call that nobody settled by its deadline.
     pub fn never_settled(call_id: String, asked_at: i64, now: i64) -> Self {
         Self {

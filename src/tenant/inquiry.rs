@@ -7,6 +7,9 @@ use super::audit::{Fault, Head};
 use super::listing::Parameter;
 use crate::error::ErrorCode;
 
+/// Outcomes that are no code.
+const RESULTS: [&str; 2] = ["succeeded", "replayed"];
+
 /// Records that one verification looks at.
 pub const MOST_VERIFIED: u32 = 10_000;
 
@@ -23,7 +26,7 @@ pub struct AuditRequest {
     pub key_id: Option<String>,
     pub tool: Option<String>,
     pub sandbox_id: Option<String>,
-    /// `succeeded`, or the code of an error.
+    /// `succeeded`, `replayed`, or the code of an error.
     pub outcome: Option<String>,
 }
 
@@ -93,13 +96,10 @@ impl AuditRequest {
                 parameters.push(Parameter::Text(text.clone()));
             }
         }
-        match self.outcome.as_deref() {
-            Some("succeeded") => conditions.push("json_extract(ended.record, '$.outcome.result') = 'succeeded'".into()),
-            Some(code) => {
-                conditions.push("json_extract(ended.record, '$.outcome.code') = ?".into());
-                parameters.push(Parameter::Text(code.to_owned()));
-            }
-            None => {}
+        if let Some(outcome) = self.outcome.as_deref() {
+            let field = if RESULTS.contains(&outcome) { "result" } else { "code" };
+            conditions.push(format!("json_extract(ended.record, '$.outcome.{field}') = ?"));
+            parameters.push(Parameter::Text(outcome.to_owned()));
         }
         parameters.push(Parameter::Integer(limit.into()));
         let conditions = conditions.join(" AND ");
@@ -114,7 +114,7 @@ impl AuditRequest {
 
 /// Whether `text` can be an outcome to filter by.
 pub fn is_outcome(text: &str) -> bool {
-    text == "succeeded" || ErrorCode::ALL.iter().any(|code| code.as_str() == text)
+    RESULTS.contains(&text) || ErrorCode::ALL.iter().any(|code| code.as_str() == text)
 }
 
 #[cfg(test)]
@@ -143,6 +143,8 @@ mod tests {
 
     #[test]
     fn outcomes_are_success_or_a_code() {
-        assert!(is_outcome("succeeded") && is_outcome("rate_limited") && !is_outcome("failed"));
+        assert!(
+            is_outcome("succeeded") && is_outcome("replayed") && is_outcome("rate_limited") && !is_outcome("failed")
+        );
     }
 }

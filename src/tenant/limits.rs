@@ -82,6 +82,19 @@ impl Limits {
         }
     }
 
+    /// The first of these that is beyond `most`.
+    pub fn beyond(self, most: Self) -> Option<&'static str> {
+        let pairs = [
+            (self.calls_per_minute(), most.calls_per_minute(), "callsPerMinute"),
+            (self.sandbox_operations_per_hour(), most.sandbox_operations_per_hour(), "sandboxOperationsPerHour"),
+            (self.live_sandboxes(), most.live_sandboxes(), "liveSandboxes"),
+            (self.processes_per_sandbox(), most.processes_per_sandbox(), "processesPerSandbox"),
+            (self.sandbox_seconds_per_day(), most.sandbox_seconds_per_day(), "sandboxSecondsPerDay"),
+            (self.concurrent_calls(), most.concurrent_calls(), "concurrentCalls"),
+        ];
+        pairs.into_iter().find(|(wanted, most, _)| wanted > most).map(|(_, _, name)| name)
+    }
+
     /// All of them, the defaults included.
     pub fn whole(self) -> Self {
         Self {
@@ -222,5 +235,7 @@ mod tests {
         let limits = limits.with(Limits { calls_per_minute: Some(5), ..Limits::default() });
         assert_eq!((limits.live_sandboxes(), limits.calls_per_minute(), limits.concurrent_calls()), (2, 5, 50));
         assert_eq!(serde_json::to_string(&limits).unwrap(), r#"{"callsPerMinute":5,"liveSandboxes":2}"#);
+        assert_eq!(limits.beyond(Limits::default()), None);
+        assert_eq!(Limits::default().beyond(limits), Some("callsPerMinute"), "the default is beyond what is less");
     }
 }

@@ -21,6 +21,8 @@ pub mod actor;
 #[cfg(target_arch = "wasm32")]
 mod books;
 #[cfg(target_arch = "wasm32")]
+mod calls;
+#[cfg(target_arch = "wasm32")]
 mod measure;
 #[cfg(target_arch = "wasm32")]
 mod shelf;

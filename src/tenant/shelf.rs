@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::actor::{TenantActor, TextRow, read};
+use super::actor::{TenantActor, TextRow, read, whole};
 use super::admission::{Used, Windows};
 use super::idempotency::{Answer, First, KEPT_MILLIS, Wanted};
 use super::keyring::KeyRecord;
@@ -49,11 +49,9 @@ struct FirstRow {
 impl TenantActor {
     fn number(&self, statement: &str, values: Vec<worker::SqlStorageValue>) -> Result<u32> {
         let rows: Vec<NumberRow> = self.rows(statement, values)?;
-        let number = rows.first().and_then(|row| row.number).unwrap_or(0.0);
-        // Sums and counts are whole and not negative; what is larger than the largest limit is over every limit.
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-        let number = number.clamp(0.0, f64::from(u32::MAX)) as u32;
-        Ok(number)
+        let number = rows.first().and_then(|row| row.number).map_or(0, whole);
+        // What is larger than the largest limit is over every limit.
+        Ok(u32::try_from(number.max(0)).unwrap_or(u32::MAX))
     }
 
     pub(super) fn key(&self, key_id: &str) -> Result<Option<KeyRecord>> {
@@ -100,9 +98,7 @@ impl TenantActor {
 
     /// What a key has used; sandboxes and their seconds only where `counts_sandboxes`.
     pub(super) fn used(&self, key_id: &str, counts_sandboxes: bool, now: i64) -> Result<Used> {
-        let statement = "SELECT windows AS text FROM windows WHERE key_id = ?";
-        let rows: Vec<TextRow> = self.rows(statement, vec![key_id.into()])?;
-        let windows: Windows = rows.first().map(|row| read(&row.text)).transpose()?.unwrap_or_default();
+        let windows = self.windows(key_id)?;
         let open_calls =
             self.number("SELECT count(*) AS number FROM open_calls WHERE key_id = ?", vec![key_id.into()])?;
         let used = Used { windows, open_calls, ..Used::default() };
@@ -120,14 +116,20 @@ impl TenantActor {
         Ok(Used { live_sandboxes: u32::try_from(owned.len()).unwrap_or(u32::MAX), sandbox_seconds, ..used })
     }
 
+    fn windows(&self, key_id: &str) -> Result<Windows> {
+        let statement = "SELECT windows AS text FROM windows WHERE key_id = ?";
+        let rows: Vec<TextRow> = self.rows(statement, vec![key_id.into()])?;
+        rows.first().map_or_else(|| Ok(Windows::default()), |row| read(&row.text))
+    }
+
     pub(super) fn store_windows(&self, key_id: &str, windows: &Windows) -> Result<()> {
         let text = serde_json::to_string(windows).map_err(Error::internal)?;
         self.write("INSERT OR REPLACE INTO windows (key_id, windows) VALUES (?, ?)", vec![key_id.into(), text.into()])
     }
 
     /// Gives an operation of the running window back.
-    pub(super) fn give_back_operation(&self, key_id: &str, now: i64) -> Result<()> {
-        let mut windows = self.used(key_id, false, now)?.windows;
+    pub(super) fn give_back_operation(&self, key_id: &str) -> Result<()> {
+        let mut windows = self.windows(key_id)?;
         windows.operations = windows.operations.give_back();
         self.store_windows(key_id, &windows)
     }
@@ -155,13 +157,11 @@ impl TenantActor {
         let statement = "SELECT call_id, fingerprint, asked_at, deadline_at, is_answered FROM idempotency \
             WHERE key_id = ? AND key = ?";
         let rows: Vec<FirstRow> = self.rows(statement, vec![key_id.into(), key.into()])?;
-        // Times are whole milliseconds far below 2^53.
-        #[allow(clippy::cast_possible_truncation)]
         let first = |row: FirstRow| First {
             call_id: row.call_id,
             fingerprint: row.fingerprint,
-            asked_at: row.asked_at as i64,
-            deadline_at: row.deadline_at as i64,
+            asked_at: whole(row.asked_at),
+            deadline_at: whole(row.deadline_at),
             is_answered: row.is_answered != 0.0,
         };
         Ok(rows.into_iter().next().map(first))

@@ -57,13 +57,11 @@ impl Tenant for Sight {
         self.tenant.keys(request)
     }
 
-    fn audit(&self, request: AuditRequest) -> LocalBoxFuture<'_, Result<Entries>> {
-        let _ = request;
+    fn audit(&self, _: AuditRequest) -> LocalBoxFuture<'_, Result<Entries>> {
         out_of_sight()
     }
 
-    fn verify_audit(&self, request: VerifyRequest) -> LocalBoxFuture<'_, Result<Verified>> {
-        let _ = request;
+    fn verify_audit(&self, _: VerifyRequest) -> LocalBoxFuture<'_, Result<Verified>> {
         out_of_sight()
     }
 

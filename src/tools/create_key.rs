@@ -6,10 +6,11 @@ use serde::Deserialize;
 use utoipa::ToSchema;
 
 use super::create_sandbox::expiry;
-use super::key_info::{KeyInfo, check_permissions, no_token, within_own};
-use crate::error::Result;
+use super::key_info::{KeyInfo, check_permissions, no_token, within_own, within_own_limits};
+use crate::error::{Error, ErrorCode, Result};
 use crate::events::EventSink;
 use crate::guardrails::{Annotations, Approval, Execution, Guardrails, RateClass, Role, Scope};
+use crate::platform::rfc3339;
 use crate::registry::{CallFacts, Context, Method, Route, Tool};
 use crate::sandbox::settings::Expiry;
 use crate::tenant::admission::SandboxClaim;
@@ -87,6 +88,8 @@ impl Tool for CreateKey {
             Some(Expiry::At(at)) => Some(at),
             Some(Expiry::Never) | None => None,
         };
+        within_own_limits(&context, input.limits)?;
+        no_longer_than_own(&context, expires_at).await?;
         let Context { principal, services, .. } = &context;
         let made = key::make(&principal.tenant, &services.signer, || services.platform.random())?;
         let record = KeyRecord {
@@ -104,5 +107,21 @@ impl Tool for CreateKey {
         };
         let stored = services.tenant.keys(KeyRequest::Add(Box::new(record))).await?.one()?;
         Ok(KeyInfo { key: Some(made.text), ..KeyInfo::of(&stored, now) })
+    }
+}
+
+/// 403 for a key that would outlive the one that makes it.
+async fn no_longer_than_own(context: &Context, expires_at: Option<i64>) -> Result<()> {
+    if context.limits.is_none() {
+        return Ok(());
+    }
+    let key_id = context.principal.key_id.clone();
+    let own = context.services.tenant.keys(KeyRequest::Get { key_id }).await?.one()?;
+    match own.expires_at {
+        Some(end) if expires_at.is_none_or(|at| at > end) => {
+            let message = format!("expiresAt: must be at most {}, when the key that makes it ends", rfc3339(end));
+            Err(Error::new(ErrorCode::Forbidden, message).detail("field", "expiresAt"))
+        }
+        _ => Ok(()),
     }
 }

@@ -71,7 +71,7 @@ impl Tool for DestroySandbox {
         default_timeout: 60,
         maximum_timeout: 60,
         output_cap_bytes: 64 * 1024,
-        rate_class: RateClass::SandboxOperation,
+        rate_class: RateClass::Read,
         unrecorded_arguments: &[],
         told_once: &[],
     };

@@ -50,7 +50,7 @@ pub struct Input {
     #[serde(default)]
     #[schema(max_length = 64)]
     pub sandbox_id: Option<String>,
-    /// Only calls that ended so: `succeeded`, or the code of an error.
+    /// Only calls that ended so: `succeeded`, `replayed`, or the code of an error.
     #[serde(default)]
     #[schema(max_length = 64)]
     pub outcome: Option<String>,
@@ -84,7 +84,7 @@ pub struct Call {
     /// Keyed hash of its arguments as they were sent: equal for equal arguments.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub arguments_signature: Option<String>,
-    /// open, succeeded, failed or refused.
+    /// open, succeeded, failed, refused or replayed.
     pub result: CallResult,
     /// Code of its error.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -108,6 +108,8 @@ pub enum CallResult {
     Failed,
     /// It was not carried out.
     Refused,
+    /// It was not carried out again: its idempotency key gave the answer of an earlier call.
+    Replayed,
 }
 
 /// One page.
@@ -128,6 +130,7 @@ impl From<Entry> for Call {
             Some(Outcome::Succeeded) => (CallResult::Succeeded, None),
             Some(Outcome::Failed(code)) => (CallResult::Failed, Some(code)),
             Some(Outcome::Refused(code)) => (CallResult::Refused, Some(code)),
+            Some(Outcome::Replayed) => (CallResult::Replayed, None),
         };
         let arguments = match intent.arguments {
             Value::Object(fields) => fields,
@@ -202,7 +205,7 @@ fn asked(input: &Input) -> Result<AuditRequest> {
         text.as_ref().map(time).transpose()
     };
     if input.outcome.as_deref().is_some_and(|outcome| !is_outcome(outcome)) {
-        return Err(Error::invalid("/outcome", "is neither succeeded nor the code of an error"));
+        return Err(Error::invalid("/outcome", "is neither succeeded nor replayed nor the code of an error"));
     }
     Ok(AuditRequest {
         limit: input.limit.unwrap_or(100),

@@ -115,6 +115,17 @@ pub fn within_own(context: &Context, permissions: &Permissions) -> Result<()> {
     })
 }
 
+/// 403 where `limits` go beyond those of the caller; names the field.
+pub fn within_own_limits(context: &Context, limits: Limits) -> Result<()> {
+    match context.limits.and_then(|own| limits.beyond(own)) {
+        None => Ok(()),
+        Some(field) => {
+            let message = format!("limits.{field}: goes beyond what this key may use itself");
+            Err(Error::new(ErrorCode::Forbidden, message).detail("field", format!("limits.{field}")))
+        }
+    }
+}
+
 /// Changes one key that may do no more than the caller.
 pub async fn change(context: &Context, key_id: &str, change: KeyChange) -> Result<KeyInfo> {
     no_token(context)?;

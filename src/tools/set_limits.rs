@@ -5,8 +5,8 @@ use std::rc::Rc;
 use serde::Deserialize;
 use utoipa::ToSchema;
 
-use super::key_info::{KeyInfo, change, check_id};
-use crate::error::Result;
+use super::key_info::{KeyInfo, change, check_id, within_own_limits};
+use crate::error::{Error, ErrorCode, Result};
 use crate::events::EventSink;
 use crate::guardrails::{Annotations, Approval, Execution, Guardrails, RateClass, Role, Scope};
 use crate::registry::{CallFacts, Context, Method, Route, Tool};
@@ -61,6 +61,12 @@ impl Tool for SetLimits {
     }
 
     async fn call(context: Context, input: Input, _events: Rc<dyn EventSink>) -> Result<KeyInfo> {
+        if input.key_id == context.principal.key_id {
+            let message = "keyId: a key does not set its own limits";
+            return Err(Error::new(ErrorCode::Forbidden, message).detail("field", "keyId"));
+        }
+        // What is not named stays as it is, and is not held against the caller.
+        within_own_limits(&context, context.limits.unwrap_or_default().with(input.limits))?;
         change(&context, &input.key_id, KeyChange::Limits(input.limits)).await
     }
 }

@@ -46,7 +46,7 @@ impl Tool for StopSandbox {
         default_timeout: 60,
         maximum_timeout: 60,
         output_cap_bytes: 256 * 1024,
-        rate_class: RateClass::SandboxOperation,
+        rate_class: RateClass::Read,
         unrecorded_arguments: &[],
         told_once: &[],
     };

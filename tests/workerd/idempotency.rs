@@ -25,6 +25,9 @@ async fn a_call_that_is_asked_again_is_answered_again() {
     let second = client.send(request.header("content-type", "application/json").body(text)).await;
     assert_eq!(second.header("idempotency-replayed"), Some("true"));
     assert_eq!(second.ok(), first.ok());
+    let id = second.header("x-request-id").unwrap();
+    let books = client.call("getAuditLog", &json!({ "requestId": id })).await.ok();
+    assert_eq!(books["calls"][0]["result"], "replayed", "{books}");
     let other = json!({ "sandboxId": sandbox.id, "command": "true" });
     ask(&client, &key, "exec", &other).await.problem(409, "idempotency_mismatch");
     ask(&client, &key, "getSandbox", &json!({ "sandboxId": sandbox.id })).await.problem(409, "idempotency_mismatch");

@@ -126,6 +126,25 @@ async fn nobody_gives_away_more_than_they_have() {
         .call("createKey", &json!({ "name": "x", "permissions": { "role": "viewer" } }))
         .await
         .problem(403, "forbidden");
+    let limited =
+        json!({ "permissions": { "role": "admin" }, "limits": { "callsPerMinute": 50 }, "expiresAfter": 600 });
+    let (limited_id, limited) = made_with(&root, limited).await;
+    let asked = |limits: Value, expires_after: Option<u32>| {
+        let mut asked = json!({ "name": "x", "permissions": { "role": "viewer" }, "limits": limits });
+        if let Some(seconds) = expires_after {
+            asked["expiresAfter"] = json!(seconds);
+        }
+        asked
+    };
+    let as_much = json!({ "callsPerMinute": 50 });
+    let made_by_it = limited.call("createKey", &asked(as_much.clone(), Some(60))).await.ok();
+    for beyond in [asked(json!({}), Some(60)), asked(as_much.clone(), Some(6000)), asked(as_much, None)] {
+        limited.call("createKey", &beyond).await.problem(403, "forbidden");
+    }
+    let fewer = json!({ "keyId": made_by_it["keyId"], "limits": { "liveSandboxes": 2 } });
+    limited.call("setLimits", &fewer).await.ok();
+    let own = json!({ "keyId": limited_id, "limits": { "callsPerMinute": 40 } });
+    limited.call("setLimits", &own).await.problem(403, "forbidden");
     // What a token makes would outlive it.
     let token = wide.call("createToken", &json!({ "permissions": { "role": "admin" } })).await.ok();
     let by_token = wide.with_key(token["token"].as_str());

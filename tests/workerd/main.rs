@@ -35,6 +35,7 @@ mod limits;
 mod observability;
 mod output;
 mod processes;
+mod refusals;
 mod same_everywhere;
 mod seam;
 mod sleeping;

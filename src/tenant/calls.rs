@@ -1,0 +1,205 @@
+//! Calls in the tenant's storage: decided on, open, settled.
+
+use serde::Deserialize;
+
+use super::actor::{TenantActor, TextRow, whole};
+use super::admission::{
+    Admission, AdmissionRequest, Admitted, DecisionKind, Intent, Known, Outcome, Ruling, SandboxClaim, Settlement,
+    Used, decide, gives_back,
+};
+use super::credential::{Credential, Principal};
+use super::idempotency::Answer;
+use super::keyring;
+use super::listing::ListRequest;
+use super::measure;
+use super::metrics::{Metric, Sample};
+use super::permissions::Permissions;
+use super::token::ROOT_KEY_ID;
+use crate::error::{Error, ErrorCode, Result};
+use crate::guardrails::{RateClass, Role};
+
+/// Sandboxes named to a caller that asked for one that is not there.
+const MOST_NAMED: usize = 20;
+
+/// Overdue calls that one turn closes.
+const MOST_CLOSED: i64 = 500;
+
+#[derive(Deserialize)]
+struct OpenCallRow {
+    tool: String,
+    key_id: String,
+    takes_operation: f64,
+    holds_key: f64,
+}
+
+#[derive(Deserialize)]
+struct OverdueRow {
+    call_id: String,
+    asked_at: f64,
+}
+
+impl TenantActor {
+    /// Decides on a call, and writes what the decision says, in one turn.
+    pub(super) fn admit(&self, request: &AdmissionRequest) -> Result<Admission> {
+        // 1. What is known.
+        let key_id = request.principal.key_id.as_str();
+        let is_limited = key_id != ROOT_KEY_ID;
+        let key = if is_limited { self.key(key_id)? } else { None };
+        let counts_sandboxes = request.verdict.is_none() && request.claim.sandbox_id().is_some();
+        let mut used = match &key {
+            Some(_) => self.used(key_id, counts_sandboxes, request.at)?,
+            None => Used::default(),
+        };
+        let wanted = request.idempotency.as_ref();
+        let holder = request.principal.holder();
+        let first = wanted.map(|wanted| self.first(&holder, &wanted.key)).transpose()?.flatten();
+        // A question whose answer was lost comes again: it is decided as it was, and changes nothing any more.
+        let is_again = self.is_open(&request.call_id)?;
+        if is_again {
+            used.take_back(request.rate_class);
+        }
+        let first = first.filter(|first| first.call_id != request.call_id);
+        let listed = request.claim.sandbox_id().map(|id| self.listed(id)).transpose()?.flatten();
+        let known = Known { key: key.as_ref(), used, first: first.as_ref(), listed: listed.as_ref() };
+        // 2. The decision.
+        let decision = decide(request, &known);
+        // 3. What it changes.
+        if let Some(windows) = decision.windows.as_ref().filter(|_| !is_again) {
+            self.store_windows(key_id, windows)?;
+        }
+        let ruling = match decision.kind {
+            DecisionKind::Admit { permissions, limits, .. } if is_again => {
+                Ruling::Admitted(Admitted { listed, permissions, limits })
+            }
+            DecisionKind::Admit { permissions, limits, list } => {
+                if let Some(list) = list {
+                    let values = vec![request.principal.tenant.as_str().into()];
+                    self.write("INSERT OR IGNORE INTO facts (fact, value) VALUES ('name', ?)", values)?;
+                    self.store_listed(&list)?;
+                    measure::add(
+                        self,
+                        &Sample::new(Metric::Created, &request.requirement.tool, None, None, request.at),
+                    );
+                }
+                self.append(request.at, &request.call_id, "intent", &Intent::from(request))?;
+                self.open(request)?;
+                if let Some(wanted) = wanted {
+                    self.hold(&holder, wanted, &request.call_id, request.at, request.deadline_at)?;
+                }
+                Ruling::Admitted(Admitted { listed, permissions, limits })
+            }
+            DecisionKind::Replay => {
+                let call_id = first.map(|first| first.call_id).unwrap_or_default();
+                self.close(request, Outcome::Replayed)?;
+                measure::add(self, &Sample::call(&request.requirement.tool, None, 0, request.at));
+                Ruling::Replayed(self.kept(&call_id)?)
+            }
+            DecisionKind::Refuse { error, recorded } => {
+                if recorded {
+                    self.close(request, Outcome::Refused(error.code))?;
+                }
+                measure::add(self, &Sample::call(&request.requirement.tool, Some(error.code), 0, request.at));
+                Ruling::Refused(self.naming_what_is_there(error, request, key.as_ref().map(|key| &key.permissions))?)
+            }
+        };
+        Ok(Admission { standing: decision.standing, ruling })
+    }
+
+    /// Writes down a call that does not act.
+    fn close(&self, request: &AdmissionRequest, outcome: Outcome) -> Result<()> {
+        self.append(request.at, &request.call_id, "intent", &Intent::from(request))?;
+        let closed = Settlement::without_act(request, outcome);
+        self.append(request.at, &request.call_id, "outcome", &closed)
+    }
+
+    /// Adds the sandboxes that are there to the refusal of one that is not.
+    fn naming_what_is_there(
+        &self,
+        error: Error,
+        request: &AdmissionRequest,
+        permissions: Option<&Permissions>,
+    ) -> Result<Error> {
+        if error.code != ErrorCode::NotFound || !matches!(request.claim, SandboxClaim::Existing { .. }) {
+            return Ok(error);
+        }
+        let mut list = ListRequest { limit: u32::try_from(MOST_NAMED).unwrap_or(1), ..Default::default() };
+        if let Some(permissions) = permissions {
+            list.filters.labels = permissions.sandbox_labels.clone();
+        }
+        if let Credential::Token { permissions, .. } = &request.principal.credential {
+            list.filters.labels.extend(permissions.sandbox_labels.clone());
+        }
+        let names = self.list(&list)?.sandboxes.into_iter().map(|listed| listed.sandbox_id.as_str().to_owned());
+        Ok(error.detail("availableSandboxes", names.collect::<Vec<_>>()))
+    }
+
+    fn is_open(&self, call_id: &str) -> Result<bool> {
+        let statement = "SELECT call_id AS text FROM open_calls WHERE call_id = ?";
+        Ok(!self.rows::<TextRow>(statement, vec![call_id.into()])?.is_empty())
+    }
+
+    fn open(&self, request: &AdmissionRequest) -> Result<()> {
+        let takes_operation = request.rate_class == RateClass::SandboxOperation;
+        let values = vec![
+            request.call_id.as_str().into(),
+            request.requirement.tool.as_str().into(),
+            request.principal.key_id.as_str().into(),
+            i64::from(takes_operation).into(),
+            i64::from(request.idempotency.is_some()).into(),
+            request.at.into(),
+            request.deadline_at.into(),
+        ];
+        let statement = "INSERT OR REPLACE INTO open_calls \
+            (call_id, tool, key_id, takes_operation, holds_key, asked_at, deadline_at) VALUES (?, ?, ?, ?, ?, ?, ?)";
+        self.write(statement, values)
+    }
+
+    /// What a caller may do.
+    pub(super) fn identify(&self, principal: &Principal, now: i64) -> Result<Permissions> {
+        match &principal.credential {
+            Credential::Root => Ok(Permissions::of(Role::Admin)),
+            Credential::Token { permissions, .. } if principal.key_id == ROOT_KEY_ID => Ok(permissions.clone()),
+            credential => {
+                let key = self.key(&principal.key_id)?.ok_or_else(keyring::invalid)?;
+                key.verify(credential, now)
+            }
+        }
+    }
+
+    /// Writes down how a call ended; a second time changes nothing.
+    pub(super) fn settle(&self, settlement: &Settlement) -> Result<()> {
+        let call_id = settlement.call_id.as_str();
+        let statement = "SELECT tool, key_id, takes_operation, holds_key FROM open_calls WHERE call_id = ?";
+        let open: Vec<OpenCallRow> = self.rows(statement, vec![call_id.into()])?;
+        let Some(open) = open.first() else {
+            return Ok(());
+        };
+        let record = Settlement { answer: None, ..settlement.clone() };
+        self.append(settlement.at, call_id, "outcome", &record)?;
+        let error = match settlement.outcome {
+            Outcome::Succeeded | Outcome::Replayed => None,
+            Outcome::Failed(code) | Outcome::Refused(code) => Some(code),
+        };
+        measure::add(self, &Sample::call(&open.tool, error, settlement.duration_ms, settlement.at));
+        if open.holds_key != 0.0 {
+            self.keep(call_id, settlement.answer.as_ref())?;
+        }
+        if open.takes_operation != 0.0 && gives_back(settlement.outcome) && open.key_id != ROOT_KEY_ID {
+            self.give_back_operation(&open.key_id)?;
+        }
+        self.write("DELETE FROM open_calls WHERE call_id = ?", vec![call_id.into()])
+    }
+
+    /// Closes calls that nobody settled by their deadline.
+    pub(super) fn close_overdue(&self, now: i64) -> Result<()> {
+        let statement = "SELECT call_id, asked_at FROM open_calls WHERE deadline_at < ? LIMIT ?";
+        let overdue: Vec<OverdueRow> = self.rows(statement, vec![now.into(), MOST_CLOSED.into()])?;
+        for call in overdue {
+            let closed = Settlement::never_settled(call.call_id, whole(call.asked_at), now);
+            let message = "the call did not tell how it ended by its deadline; it may have acted";
+            let answer = Some(Answer::Error(Error::new(ErrorCode::OutcomeUnknown, message)));
+            self.settle(&Settlement { answer, ..closed })?;
+        }
+        Ok(())
+    }
+}

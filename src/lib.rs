@@ -24,6 +24,7 @@ pub mod trace;
 
 pub mod sandbox;
 pub mod tenant;
+pub mod webhook;
 
 pub mod api;
 

@@ -21,6 +21,8 @@ pub enum Purpose {
     TokenKey,
     /// The arguments of a call, as the books compare them.
     Arguments,
+    /// The key of a tenant's webhooks, derived.
+    Webhook,
 }
 
 impl Purpose {
@@ -29,6 +31,7 @@ impl Purpose {
             Self::KeyId => "key-id",
             Self::TokenKey => "token-key",
             Self::Arguments => "arguments",
+            Self::Webhook => "webhook",
         }
     }
 }

@@ -106,8 +106,8 @@ fn named(name: &str) -> Option<Host> {
 fn is_private(host: &Host) -> bool {
     match host {
         Host::Name(name) => {
-            let ends = |end: &&str| name == end || name.strip_suffix(*end).is_some_and(|front| front.ends_with('.'));
-            !name.contains('.') || PRIVATE_NAMES.iter().any(|end| ends(&end))
+            let ends = |end: &str| name == end || name.strip_suffix(end).is_some_and(|front| front.ends_with('.'));
+            !name.contains('.') || PRIVATE_NAMES.iter().any(|end| ends(end))
         }
         Host::Ipv4(address) => !is_public_ipv4(*address),
         Host::Ipv6(address) => !is_public_ipv6(*address),

@@ -16,7 +16,9 @@ use crate::raw::{RawRequest, RawResponse};
 use crate::redaction::Redactor;
 use crate::registry::{CallFacts, Context, Entry, Prepared, Registry};
 use crate::services::{Sandboxes, Services, Tenant};
-use crate::tenant::admission::{Admission, AdmissionRequest, Outcome, Ruling, SandboxClaim, Settlement};
+use crate::tenant::admission::{
+    Admission, AdmissionRequest, Identified, May, Outcome, Ruling, SandboxClaim, Settlement,
+};
 use crate::tenant::credential::{self, Configured, Presented, Principal};
 use crate::tenant::idempotency::{self, Wanted};
 use crate::tenant::limits::Standing;
@@ -100,19 +102,29 @@ impl Registry {
     }
 
     /// Descriptions of the tools that the caller may call.
-    pub async fn describe(&self, backend: &dyn Backend, head: &CallHead) -> Result<Value> {
-        let principal = self.authenticate(backend, head)?;
-        let permissions = backend.tenant(&principal.tenant).identify(principal).await?;
-        let tools = self.list().map(Entry::description);
-        let tools: Vec<_> = tools.filter(|tool| permissions.check(&tool.requirement()).is_ok()).collect();
-        Ok(json!({ "tools": tools }))
+    pub async fn describe(&self, backend: &dyn Backend, head: &CallHead) -> Answered<Value> {
+        let identified = match self.authenticate(backend, head) {
+            Ok(principal) => backend.tenant(&principal.tenant).identify(principal).await,
+            Err(error) => Err(error),
+        };
+        let (standing, permissions) = match identified {
+            Ok(Identified { standing, may: May::Have(permissions) }) => (standing, Ok(permissions)),
+            Ok(Identified { standing, may: May::Refused(error) }) => (standing, Err(error)),
+            Err(error) => (None, Err(error)),
+        };
+        let result = permissions.map(|permissions| {
+            let tools = self.list().map(Entry::description);
+            let tools: Vec<_> = tools.filter(|tool| permissions.check(&tool.requirement()).is_ok()).collect();
+            json!({ "tools": tools })
+        });
+        Answered { result, standing, is_replayed: false }
     }
 
     /// Carries out one call and answers the tool's output.
     pub async fn call(&self, backend: &dyn Backend, call: ToolCall, events: Rc<dyn EventSink>) -> Answered<Value> {
         let platform = backend.platform();
         let redactor = redactor(backend, &call.head);
-        let facts = CallFacts { streams: events.streams(), platform: &*platform, redactor: &redactor };
+        let facts = CallFacts { streams: events.streams(), registry: self, platform: &*platform, redactor: &redactor };
         let entry = self.get(&call.tool).ok_or_else(|| unknown_tool(&call.tool));
         let asked = Asked::new(entry.as_ref().ok(), &redactor.text(&call.tool));
         // 1. Decode and validate: what is wrong becomes a verdict that travels on.
@@ -130,7 +142,7 @@ impl Registry {
     pub async fn call_raw(&self, backend: &dyn Backend, call: RawCall) -> Answered<RawResponse> {
         let platform = backend.platform();
         let redactor = redactor(backend, &call.head);
-        let facts = CallFacts { streams: false, platform: &*platform, redactor: &redactor };
+        let facts = CallFacts { streams: false, registry: self, platform: &*platform, redactor: &redactor };
         let entry = self.get(&call.tool).ok_or_else(|| unknown_tool(&call.tool));
         let asked = Asked::new(entry.as_ref().ok(), &redactor.text(&call.tool));
         let prepared = entry.and_then(|entry| entry.prepare_raw(call.request, &facts));

@@ -16,12 +16,11 @@ use crate::sandbox::record::{Create, Described, Destroyed, Record, Stopped, Woke
 use crate::sandbox::settings::{Settings, Update};
 use crate::sandbox::state::State;
 use crate::services::{Body, BodyError, ControlRequest, ControlResponse, Sandboxes, Services, Tenant};
-use crate::tenant::admission::{Admission, AdmissionRequest, ListRequest, Listing, Settlement};
+use crate::tenant::admission::{Admission, AdmissionRequest, Identified, ListRequest, Listing, Settlement};
 use crate::tenant::credential::Principal;
 use crate::tenant::inquiry::{AuditRequest, Entries, Verified, VerifyRequest};
 use crate::tenant::keys::{KeyRequest, Keys};
 use crate::tenant::metrics::{MetricsRequest, Report};
-use crate::tenant::permissions::Permissions;
 use crate::tenant::signing::Signer;
 
 /// How the double answers one request.
@@ -140,7 +139,7 @@ impl Tenant for Script {
         unwritten()
     }
 
-    fn identify(&self, _: Principal) -> LocalBoxFuture<'_, Result<Permissions>> {
+    fn identify(&self, _: Principal) -> LocalBoxFuture<'_, Result<Identified>> {
         unwritten()
     }
 

@@ -70,6 +70,8 @@ pub struct Route {
 pub struct CallFacts<'a> {
     /// Whether the caller reads events as they come.
     pub streams: bool,
+    /// Every tool that there is.
+    pub registry: &'a Registry,
     pub platform: &'a dyn Platform,
     /// Masks what must not be recorded.
     pub redactor: &'a Redactor,

@@ -12,12 +12,11 @@ use crate::identifier::SandboxId;
 use crate::platform::Platform;
 use crate::sandbox::record::{Create, Described, Destroyed, Record, Stopped, Woken};
 use crate::sandbox::settings::Update;
-use crate::tenant::admission::{Admission, AdmissionRequest, ListRequest, Listing, Settlement};
+use crate::tenant::admission::{Admission, AdmissionRequest, Identified, ListRequest, Listing, Settlement};
 use crate::tenant::credential::Principal;
 use crate::tenant::inquiry::{AuditRequest, Entries, Verified, VerifyRequest};
 use crate::tenant::keys::{KeyRequest, Keys};
 use crate::tenant::metrics::{MetricsRequest, Report};
-use crate::tenant::permissions::Permissions;
 use crate::tenant::signing::Signer;
 
 /// Everything behind a call.
@@ -33,8 +32,8 @@ pub struct Services {
 /// The one admission hop, the books of a tenant, and its list of sandboxes.
 pub trait Tenant {
     fn admit(&self, request: AdmissionRequest) -> LocalBoxFuture<'_, Result<Admission>>;
-    /// What the caller may do; asked without a call, which counts nothing.
-    fn identify(&self, principal: Principal) -> LocalBoxFuture<'_, Result<Permissions>>;
+    /// What the caller may do; it is counted as a call.
+    fn identify(&self, principal: Principal) -> LocalBoxFuture<'_, Result<Identified>>;
     /// Reads or changes keys.
     fn keys(&self, request: KeyRequest) -> LocalBoxFuture<'_, Result<Keys>>;
     /// Calls of the books.

@@ -144,8 +144,9 @@ impl Door {
             Target::OpenApiJson => text("application/json", include_str!("../../openapi/openapi.json")),
             Target::OpenApiYaml => text("application/yaml", include_str!("../../openapi/openapi.yaml")),
             Target::ListTools => {
-                let tools = shared.registry.describe(&*self.backend, &head).await?;
-                Response::from_json(&tools).map_err(Error::internal)
+                let Answered { result, standing, .. } = shared.registry.describe(&*self.backend, &head).await;
+                self.standing.set(standing);
+                Response::from_json(&result?).map_err(Error::internal)
             }
             Target::CallTool => {
                 // Who calls is decided before a stranger's body is read.

@@ -20,8 +20,8 @@ use crate::sandbox::record::{Create, Described, Destroyed, Record, Stopped, Woke
 use crate::sandbox::settings::Update;
 use crate::services::{ControlRequest, ControlResponse, Sandboxes, Tenant};
 use crate::tenant::admission::{
-    Admission, AdmissionRequest, Admitted, DecisionKind, Known, ListRequest, Listing, Outcome, Ruling, Settlement,
-    decide,
+    Admission, AdmissionRequest, Admitted, DecisionKind, Identified, Known, ListRequest, Listing, May, Outcome, Ruling,
+    Settlement, decide,
 };
 use crate::tenant::credential::{Presented, Principal};
 use crate::tenant::idempotency::First;
@@ -95,8 +95,9 @@ impl Tenant for Double {
         ready(Ok(Admission { standing: decision.standing, ruling })).boxed_local()
     }
 
-    fn identify(&self, _: Principal) -> LocalBoxFuture<'_, Result<Permissions>> {
-        ready(Ok(self.0.permissions.borrow().clone().unwrap_or(Permissions::of(Role::Admin)))).boxed_local()
+    fn identify(&self, _: Principal) -> LocalBoxFuture<'_, Result<Identified>> {
+        let permissions = self.0.permissions.borrow().clone().unwrap_or(Permissions::of(Role::Admin));
+        ready(Ok(Identified { standing: None, may: May::Have(permissions) })).boxed_local()
     }
 
     fn keys(&self, _: KeyRequest) -> LocalBoxFuture<'_, Result<Keys>> {
@@ -278,10 +279,10 @@ fn the_list_holds_every_tool_for_the_root_key_and_nothing_for_a_stranger() {
     let double = Double::default();
     let registry = tools::registry();
     let describe = |key: &str| registry.describe(&double, &head(key)).now_or_never().unwrap();
-    assert_eq!(describe(KEY).unwrap()["tools"].as_array().unwrap().len(), registry.list().count());
-    assert_eq!(describe("wrong").unwrap_err().code, ErrorCode::Unauthenticated);
+    assert_eq!(describe(KEY).result.unwrap()["tools"].as_array().unwrap().len(), registry.list().count());
+    assert_eq!(describe("wrong").result.unwrap_err().code, ErrorCode::Unauthenticated);
     *double.0.permissions.borrow_mut() = Some(Permissions::of(Role::Viewer));
-    let listed = describe(KEY).unwrap();
+    let listed = describe(KEY).result.unwrap();
     let tools = listed["tools"].as_array().unwrap();
     assert!(!tools.is_empty() && tools.iter().all(|tool| tool["guardrails"]["role"] == "viewer"));
 }

@@ -4,7 +4,7 @@
 //! a call, appended and never changed), the calls that are not settled, and the sandboxes. It answers `POST` on:
 //!
 //! - `/admit`: [`super::admission::Admission`].
-//! - `/identify`: [`super::permissions::Permissions`] of a caller.
+//! - `/identify`: [`super::admission::Identified`], what a caller may do.
 //! - `/keys`: [`super::keys::Keys`].
 //! - `/audit`, `/audit/verify`: [`super::inquiry::Entries`], [`super::inquiry::Verified`].
 //! - `/settle`: `null`; a second settlement of a call changes nothing.

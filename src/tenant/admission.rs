@@ -28,9 +28,15 @@ pub enum SandboxClaim {
     /// Nothing.
     #[default]
     None,
-    /// The sandbox must be listed.
+    /// The sandbox must be listed; it is started where it does not run, and kept running.
     #[serde(rename_all = "camelCase")]
     Existing { sandbox_id: SandboxId },
+    /// The sandbox must be listed; where it runs it is kept running, and it is not started.
+    #[serde(rename_all = "camelCase")]
+    Running { sandbox_id: SandboxId },
+    /// The sandbox must be listed; it is neither started nor kept running.
+    #[serde(rename_all = "camelCase")]
+    Untouched { sandbox_id: SandboxId },
     /// The sandbox may be listed or gone.
     #[serde(rename_all = "camelCase")]
     MaybeGone { sandbox_id: SandboxId },
@@ -44,9 +50,25 @@ impl SandboxClaim {
     pub fn sandbox_id(&self) -> Option<&SandboxId> {
         match self {
             Self::None => None,
-            Self::Existing { sandbox_id } | Self::MaybeGone { sandbox_id } | Self::Create { sandbox_id, .. } => {
-                Some(sandbox_id)
-            }
+            Self::Existing { sandbox_id }
+            | Self::Running { sandbox_id }
+            | Self::Untouched { sandbox_id }
+            | Self::MaybeGone { sandbox_id }
+            | Self::Create { sandbox_id, .. } => Some(sandbox_id),
+        }
+    }
+
+    /// Whether the sandbox has to be listed.
+    pub fn is_of_a_listed_one(&self) -> bool {
+        matches!(self, Self::Existing { .. } | Self::Running { .. } | Self::Untouched { .. })
+    }
+
+    /// Whether the call has the sandbox run longer than it would without it.
+    pub fn has_run(&self, listed: Option<&Listed>) -> bool {
+        match self {
+            Self::Existing { .. } | Self::Create { .. } => true,
+            Self::Running { .. } => listed.is_some_and(|listed| listed.state.status() == Status::Running),
+            Self::None | Self::Untouched { .. } | Self::MaybeGone { .. } => false,
         }
     }
 }
@@ -96,6 +118,23 @@ pub struct Admission {
     pub ruling: Ruling,
 }
 
+/// Who asks for what it may call, which is counted like a call and not recorded.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Identified {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub standing: Option<Standing>,
+    pub may: May,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum May {
+    /// Use these.
+    Have(Permissions),
+    Refused(Error),
+}
+
 /// What becomes of a call.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -128,8 +167,14 @@ pub struct Used {
     pub open_calls: u32,
     /// Sandboxes that it made and that are there.
     pub live_sandboxes: u32,
+}
+
+/// The seconds of sandboxes that a key has for a day. They are the maker's, whoever uses the sandbox.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Budget {
+    pub limit: u32,
     /// Seconds for which its sandboxes ran today.
-    pub sandbox_seconds: u32,
+    pub used: u32,
 }
 
 impl Used {
@@ -161,6 +206,8 @@ pub struct Known<'a> {
     /// The key, if there is one of that id.
     pub key: Option<&'a KeyRecord>,
     pub used: Used,
+    /// Of the key that made the sandbox, or makes it; the root key has none.
+    pub budget: Option<Budget>,
     /// The call that holds the idempotency key.
     pub first: Option<&'a First>,
     /// The sandbox that the call names, if it is in the list.
@@ -200,43 +247,61 @@ pub enum DecisionKind {
 /// 6. what is wrong with the call itself (400, 404);
 /// 7. the sandbox it names, or makes: whether it is there and in sight (404, 403, 409), and how many there may be (429).
 pub fn decide(request: &AdmissionRequest, known: &Known<'_>) -> Decision {
-    let permissions = match (&request.principal.credential, known.key) {
-        (Credential::Root, _) => Ok(Permissions::of(Role::Admin)),
-        (Credential::Token { permissions, .. }, _) if request.principal.key_id == ROOT_KEY_ID => {
-            Ok(permissions.clone())
-        }
-        (credential, Some(key)) => key.verify(credential, request.at),
-        (_, None) => Err(keyring::invalid()),
-    };
-    let permissions = match permissions {
-        Ok(permissions) => permissions,
+    let counted = match who(&request.principal, known.key, known.used.windows, request.at) {
+        Ok(counted) => counted,
         Err(error) => {
             let kind = DecisionKind::Refuse { error, recorded: false };
             return Decision { windows: None, standing: None, kind };
         }
     };
-    let Some(key) = known.key.filter(|_| request.principal.key_id != ROOT_KEY_ID) else {
-        let kind = rule(request, known, permissions, None).unwrap_or_else(refused);
-        return Decision { windows: None, standing: None, kind };
+    let Counted { permissions, windows, standing } = counted;
+    let permissions = match permissions {
+        Ok(permissions) => permissions,
+        Err(error) => {
+            let recorded = windows.is_some_and(|windows| windows.refused == 1);
+            return Decision { windows, standing, kind: DecisionKind::Refuse { error, recorded } };
+        }
     };
-    let mut windows = known.used.windows;
-    let calls = windows.calls.at(request.at, MINUTE);
-    if calls.used == 0 {
-        windows.refused = 0;
+    let of_the_key = known.key.map(|key| key.limits).zip(windows);
+    let mut limited = of_the_key.map(|(limits, windows)| Limited { limits, windows, used: known.used });
+    let kind = rule(request, known, permissions, limited.as_mut()).unwrap_or_else(refused);
+    Decision { windows: limited.map(|limited| limited.windows), standing, kind }
+}
+
+/// A caller that is known, and its window of calls with this one.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Counted {
+    /// What it may do; 429 when the calls of the window are used up.
+    pub permissions: Result<Permissions>,
+    /// The windows after the call; the root key has none.
+    pub windows: Option<Windows>,
+    pub standing: Option<Standing>,
+}
+
+/// Rules 1 and 2: 401 for a caller that is not known.
+pub fn who(principal: &Principal, key: Option<&KeyRecord>, windows: Windows, at: i64) -> Result<Counted> {
+    let unlimited = |permissions| Ok(Counted { permissions: Ok(permissions), windows: None, standing: None });
+    match &principal.credential {
+        Credential::Root => return unlimited(Permissions::of(Role::Admin)),
+        Credential::Token { permissions, .. } if principal.key_id == ROOT_KEY_ID => {
+            return unlimited(permissions.clone());
+        }
+        Credential::Key { .. } | Credential::Token { .. } => {}
     }
+    let key = key.ok_or_else(keyring::invalid)?;
+    let permissions = key.verify(&principal.credential, at)?;
+    let calls = windows.calls.at(at, MINUTE);
+    let refused = if calls.started_at == windows.calls.started_at { windows.refused } else { 0 };
     let limit = key.limits.calls_per_minute();
-    let Some(taken) = calls.take(limit) else {
-        let standing = calls.standing(limit, request.at, MINUTE);
-        windows = Windows { calls, refused: windows.refused.saturating_add(1), ..windows };
-        let error = rate_limited("calls a minute", standing);
-        let kind = DecisionKind::Refuse { error, recorded: windows.refused == 1 };
-        return Decision { windows: Some(windows), standing: Some(standing), kind };
+    let (permissions, calls, refused) = match calls.take(limit) {
+        Some(taken) => (Ok(permissions), taken, refused),
+        None => {
+            let error = rate_limited("calls a minute", calls.standing(limit, at, MINUTE));
+            (Err(error), calls, refused.saturating_add(1))
+        }
     };
-    windows.calls = taken;
-    let standing = taken.standing(limit, request.at, MINUTE);
-    let mut limited = Limited { limits: key.limits, windows, used: known.used };
-    let kind = rule(request, known, permissions, Some(&mut limited)).unwrap_or_else(refused);
-    Decision { windows: Some(limited.windows), standing: Some(standing), kind }
+    let standing = Some(calls.standing(limit, at, MINUTE));
+    Ok(Counted { permissions, windows: Some(Windows { calls, refused, ..windows }), standing })
 }
 
 fn refused(error: Error) -> DecisionKind {
@@ -274,13 +339,20 @@ fn rule(
     let in_sight = known.listed.filter(|listed| permissions.sees(&listed.labels));
     let list = match &request.claim {
         SandboxClaim::None => None,
-        SandboxClaim::Existing { sandbox_id } if in_sight.is_none() => {
+        SandboxClaim::Existing { sandbox_id }
+        | SandboxClaim::Running { sandbox_id }
+        | SandboxClaim::Untouched { sandbox_id }
+            if in_sight.is_none() =>
+        {
             return Err(Error::no_such_sandbox(sandbox_id.as_str()));
         }
         SandboxClaim::MaybeGone { sandbox_id } if known.listed.is_some() && in_sight.is_none() => {
             return Err(Error::no_such_sandbox(sandbox_id.as_str()));
         }
-        SandboxClaim::Existing { .. } | SandboxClaim::MaybeGone { .. } => None,
+        SandboxClaim::Existing { .. }
+        | SandboxClaim::Running { .. }
+        | SandboxClaim::Untouched { .. }
+        | SandboxClaim::MaybeGone { .. } => None,
         SandboxClaim::Create { .. } if in_sight.is_some() => None,
         SandboxClaim::Create { sandbox_id, .. } if known.listed.is_some() => {
             let message = "a sandbox of that name is there already, and this key does not see it";
@@ -291,13 +363,11 @@ fn rule(
             Listed::new(claim, request.at, &request.principal.key_id).map(|listed| Listed { labels, ..listed })
         }
     };
-    let starts = list.is_some() || in_sight.is_some_and(|listed| listed.state.status() != Status::Running);
-    if let Some(limited) = limited.as_deref() {
-        limited.quotas(
-            list.is_some(),
-            starts && !matches!(request.claim, SandboxClaim::MaybeGone { .. }),
-            request.at,
-        )?;
+    if let Some(limited) = limited.as_deref().filter(|_| list.is_some()) {
+        limited.places()?;
+    }
+    if let Some(budget) = known.budget.filter(|_| request.claim.has_run(known.listed)) {
+        budget.check(request.at)?;
     }
     // Only what is admitted uses an operation up.
     if let (Some(limited), Some(operations)) = (limited.as_deref_mut(), operations) {
@@ -325,18 +395,26 @@ impl Limited {
         }
     }
 
-    fn quotas(&self, makes: bool, starts: bool, now: i64) -> Result<()> {
+    /// Whether there may be one more sandbox.
+    fn places(&self) -> Result<()> {
         let live = self.limits.live_sandboxes();
-        if makes && self.used.live_sandboxes >= live {
-            let what = "sandboxes at once; destroy one that is not needed";
-            return Err(quota_exceeded("liveSandboxes", what, live, 10));
+        if self.used.live_sandboxes < live {
+            return Ok(());
         }
-        let seconds = self.limits.sandbox_seconds_per_day();
-        if starts && self.used.sandbox_seconds >= seconds {
-            let what = "seconds of sandboxes for today, in UTC";
-            return Err(quota_exceeded("sandboxSecondsPerDay", what, seconds, seconds_to_next_day(now)));
+        let message = format!("this key has used its {live} sandboxes at once; destroy one that is not needed");
+        Err(quota_exceeded("liveSandboxes", message, live, 10))
+    }
+}
+
+impl Budget {
+    fn check(self, now: i64) -> Result<()> {
+        if self.used < self.limit {
+            return Ok(());
         }
-        Ok(())
+        let limit = self.limit;
+        let message =
+            format!("the key that the sandbox is of has used its {limit} seconds of sandboxes for today, in UTC");
+        Err(quota_exceeded("sandboxSecondsPerDay", message, limit, seconds_to_next_day(now)))
     }
 }
 

@@ -4,19 +4,18 @@ use serde::Deserialize;
 
 use super::actor::{TenantActor, TextRow, whole};
 use super::admission::{
-    Admission, AdmissionRequest, Admitted, DecisionKind, Intent, Known, Outcome, Ruling, SandboxClaim, Settlement,
-    Used, decide, gives_back,
+    Admission, AdmissionRequest, Admitted, Counted, DecisionKind, Identified, Intent, Known, May, Outcome, Ruling,
+    SandboxClaim, Settlement, Used, Windows, decide, gives_back, who,
 };
 use super::credential::{Credential, Principal};
 use super::idempotency::Answer;
-use super::keyring;
 use super::listing::ListRequest;
 use super::measure;
 use super::metrics::{Metric, Sample};
 use super::permissions::Permissions;
 use super::token::ROOT_KEY_ID;
 use crate::error::{Error, ErrorCode, Result};
-use crate::guardrails::{RateClass, Role};
+use crate::guardrails::RateClass;
 
 /// Sandboxes named to a caller that asked for one that is not there.
 const MOST_NAMED: usize = 20;
@@ -45,9 +44,10 @@ impl TenantActor {
         let key_id = request.principal.key_id.as_str();
         let is_limited = key_id != ROOT_KEY_ID;
         let key = if is_limited { self.key(key_id)? } else { None };
-        let counts_sandboxes = request.verdict.is_none() && request.claim.sandbox_id().is_some();
+        let listed = request.claim.sandbox_id().map(|id| self.listed(id)).transpose()?.flatten();
+        let makes = listed.is_none() && matches!(request.claim, SandboxClaim::Create { .. });
         let mut used = match &key {
-            Some(_) => self.used(key_id, counts_sandboxes, request.at)?,
+            Some(_) => self.used(key_id, makes)?,
             None => Used::default(),
         };
         let wanted = request.idempotency.as_ref();
@@ -59,8 +59,10 @@ impl TenantActor {
             used.take_back(request.rate_class);
         }
         let first = first.filter(|first| first.call_id != request.call_id);
-        let listed = request.claim.sandbox_id().map(|id| self.listed(id)).transpose()?.flatten();
-        let known = Known { key: key.as_ref(), used, first: first.as_ref(), listed: listed.as_ref() };
+        let payer = listed.as_ref().map_or(key_id, |listed| listed.owner.as_str());
+        let runs = request.claim.has_run(listed.as_ref());
+        let budget = if runs { self.budget(payer, request.at)? } else { None };
+        let known = Known { key: key.as_ref(), used, budget, first: first.as_ref(), listed: listed.as_ref() };
         // 2. The decision.
         let decision = decide(request, &known);
         // 3. What it changes.
@@ -119,7 +121,7 @@ impl TenantActor {
         request: &AdmissionRequest,
         permissions: Option<&Permissions>,
     ) -> Result<Error> {
-        if error.code != ErrorCode::NotFound || !matches!(request.claim, SandboxClaim::Existing { .. }) {
+        if error.code != ErrorCode::NotFound || !request.claim.is_of_a_listed_one() {
             return Ok(error);
         }
         let mut list = ListRequest { limit: u32::try_from(MOST_NAMED).unwrap_or(1), ..Default::default() };
@@ -154,16 +156,16 @@ impl TenantActor {
         self.write(statement, values)
     }
 
-    /// What a caller may do.
-    pub(super) fn identify(&self, principal: &Principal, now: i64) -> Result<Permissions> {
-        match &principal.credential {
-            Credential::Root => Ok(Permissions::of(Role::Admin)),
-            Credential::Token { permissions, .. } if principal.key_id == ROOT_KEY_ID => Ok(permissions.clone()),
-            credential => {
-                let key = self.key(&principal.key_id)?.ok_or_else(keyring::invalid)?;
-                key.verify(credential, now)
-            }
+    /// What a caller may do; counted, since it is asked as often as a caller likes.
+    pub(super) fn identify(&self, principal: &Principal, now: i64) -> Result<Identified> {
+        let key_id = principal.key_id.as_str();
+        let key = if key_id == ROOT_KEY_ID { None } else { self.key(key_id)? };
+        let windows = if key.is_some() { self.windows(key_id)? } else { Windows::default() };
+        let Counted { permissions, windows, standing } = who(principal, key.as_ref(), windows, now)?;
+        if let Some(windows) = &windows {
+            self.store_windows(key_id, windows)?;
         }
+        Ok(Identified { standing, may: permissions.map_or_else(May::Refused, May::Have) })
     }
 
     /// Writes down how a call ended; a second time changes nothing.

@@ -159,8 +159,7 @@ pub fn rate_limited(what: &str, standing: Standing) -> Error {
 }
 
 /// 429: a quantity is used up.
-pub fn quota_exceeded(name: &str, what: &str, limit: u32, retry_after: u32) -> Error {
-    let message = format!("this key has used its {limit} {what}");
+pub fn quota_exceeded(name: &str, message: String, limit: u32, retry_after: u32) -> Error {
     let error = Error::new(ErrorCode::QuotaExceeded, message).detail("limit", limit).detail("limitName", name);
     Error { retry_after: Some(retry_after), ..error }
 }

@@ -3,12 +3,13 @@
 use serde::Deserialize;
 
 use super::actor::{TenantActor, TextRow, read, whole};
-use super::admission::{Used, Windows};
+use super::admission::{Budget, Used, Windows};
 use super::idempotency::{Answer, First, KEPT_MILLIS, Wanted};
 use super::keyring::KeyRecord;
 use super::keys::{KeyRequest, Keys, MOST_KEYS, no_such_key};
 use super::limits::{day_of, seconds_today};
 use super::listing::Listed;
+use super::token::ROOT_KEY_ID;
 use crate::error::{Error, ErrorCode, Result};
 use crate::sandbox::state::Status;
 
@@ -96,15 +97,20 @@ impl TenantActor {
         }
     }
 
-    /// What a key has used; sandboxes and their seconds only where `counts_sandboxes`.
-    pub(super) fn used(&self, key_id: &str, counts_sandboxes: bool, now: i64) -> Result<Used> {
+    /// What a key has used; its sandboxes only where `counts_sandboxes`.
+    pub(super) fn used(&self, key_id: &str, counts_sandboxes: bool) -> Result<Used> {
         let windows = self.windows(key_id)?;
         let open_calls =
             self.number("SELECT count(*) AS number FROM open_calls WHERE key_id = ?", vec![key_id.into()])?;
-        let used = Used { windows, open_calls, ..Used::default() };
-        if !counts_sandboxes {
-            return Ok(used);
-        }
+        let statement = "SELECT count(*) AS number FROM sandboxes WHERE json_extract(listed, '$.owner') = ?";
+        let live_sandboxes = if counts_sandboxes { self.number(statement, vec![key_id.into()])? } else { 0 };
+        Ok(Used { windows, open_calls, live_sandboxes })
+    }
+
+    /// The seconds of sandboxes that a key has for today; the root key has no limit.
+    pub(super) fn budget(&self, key_id: &str, now: i64) -> Result<Option<Budget>> {
+        let key = if key_id == ROOT_KEY_ID { None } else { self.key(key_id)? };
+        let Some(key) = key else { return Ok(None) };
         let statement = "SELECT listed AS text FROM sandboxes WHERE json_extract(listed, '$.owner') = ?";
         let rows: Vec<TextRow> = self.rows(statement, vec![key_id.into()])?;
         let owned = rows.iter().map(|row| read(&row.text)).collect::<Result<Vec<Listed>>>()?;
@@ -112,11 +118,11 @@ impl TenantActor {
         let running = running.filter_map(|listed| listed.started_at).map(|at| seconds_today(at, now));
         let statement = "SELECT seconds AS number FROM sandbox_seconds WHERE key_id = ? AND day = ?";
         let ended = self.number(statement, vec![key_id.into(), day_of(now).into()])?;
-        let sandbox_seconds = running.fold(ended, u32::saturating_add);
-        Ok(Used { live_sandboxes: u32::try_from(owned.len()).unwrap_or(u32::MAX), sandbox_seconds, ..used })
+        let used = running.fold(ended, u32::saturating_add);
+        Ok(Some(Budget { limit: key.limits.sandbox_seconds_per_day(), used }))
     }
 
-    fn windows(&self, key_id: &str) -> Result<Windows> {
+    pub(super) fn windows(&self, key_id: &str) -> Result<Windows> {
         let statement = "SELECT windows AS text FROM windows WHERE key_id = ?";
         let rows: Vec<TextRow> = self.rows(statement, vec![key_id.into()])?;
         rows.first().map_or_else(|| Ok(Windows::default()), |row| read(&row.text))

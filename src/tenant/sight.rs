@@ -5,7 +5,7 @@ use std::rc::Rc;
 use futures_util::FutureExt;
 use futures_util::future::{LocalBoxFuture, ready};
 
-use super::admission::{Admission, AdmissionRequest, ListRequest, Listing, Settlement};
+use super::admission::{Admission, AdmissionRequest, Identified, ListRequest, Listing, Settlement};
 use super::credential::Principal;
 use super::inquiry::{AuditRequest, Entries, Verified, VerifyRequest};
 use super::keys::{KeyRequest, Keys};
@@ -49,7 +49,7 @@ impl Tenant for Sight {
         self.tenant.admit(request)
     }
 
-    fn identify(&self, principal: Principal) -> LocalBoxFuture<'_, Result<Permissions>> {
+    fn identify(&self, principal: Principal) -> LocalBoxFuture<'_, Result<Identified>> {
         self.tenant.identify(principal)
     }
 

@@ -75,7 +75,7 @@ impl Tool for CreateKey {
     fn claim(input: &Input, facts: &CallFacts<'_>) -> Result<SandboxClaim> {
         let now = facts.platform.now_millis();
         expiry(input.expires_after, input.expires_at.as_deref(), now)?;
-        check_permissions(&input.permissions)?;
+        check_permissions(&input.permissions, facts.registry)?;
         Ok(SandboxClaim::None)
     }
 

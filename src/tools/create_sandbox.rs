@@ -148,7 +148,7 @@ impl Tool for CreateSandbox {
     type Output = Output;
 
     fn claim(input: &Input, facts: &CallFacts<'_>) -> Result<SandboxClaim> {
-        check_labels(&input.labels)?;
+        check_labels(&input.labels, "/labels")?;
         check_environment(&input.env)?;
         expiry(input.expires_after, input.expires_at.as_deref(), facts.platform.now_millis())?;
         clone_of(input)?;
@@ -243,18 +243,18 @@ pub fn expiry(after: Option<u32>, at: Option<&str>, now: i64) -> Result<Option<E
     }
 }
 
-pub fn check_labels(labels: &BTreeMap<String, String>) -> Result<()> {
+/// Refuses labels that are too many or too long; `parent` is where they stand in the arguments.
+pub fn check_labels(labels: &BTreeMap<String, String>, parent: &str) -> Result<()> {
     if labels.len() > MOST_LABELS {
-        return Err(Error::invalid("/labels", format!("has more than {MOST_LABELS} entries")));
+        return Err(Error::invalid(parent, format!("has more than {MOST_LABELS} entries")));
     }
     match labels
         .iter()
         .find(|(name, value)| name.is_empty() || name.len() > LONGEST_LABEL || value.len() > LONGEST_LABEL)
     {
-        Some((name, _)) => Err(Error::invalid(
-            &pointer("/labels", name),
-            format!("name and value have 1 and 0 to {LONGEST_LABEL} bytes"),
-        )),
+        Some((name, _)) => {
+            Err(Error::invalid(&pointer(parent, name), format!("name and value have 1 and 0 to {LONGEST_LABEL} bytes")))
+        }
         None => Ok(()),
     }
 }
@@ -303,6 +303,6 @@ mod tests {
     #[test]
     fn long_labels_are_refused() {
         let labels = BTreeMap::from([("a".to_owned(), "b".repeat(257))]);
-        assert!(check_labels(&labels).unwrap_err().message.starts_with("labels.a:"));
+        assert!(check_labels(&labels, "/labels").unwrap_err().message.starts_with("labels.a:"));
     }
 }

@@ -72,8 +72,8 @@ impl Tool for CreateToken {
     type Input = Input;
     type Output = Output;
 
-    fn claim(input: &Input, _facts: &CallFacts<'_>) -> Result<SandboxClaim> {
-        check_permissions(&input.permissions)?;
+    fn claim(input: &Input, facts: &CallFacts<'_>) -> Result<SandboxClaim> {
+        check_permissions(&input.permissions, facts.registry)?;
         Ok(SandboxClaim::None)
     }
 

@@ -97,7 +97,7 @@ impl Tool for GetProcessLogs {
 
     fn claim(input: &Input, _facts: &CallFacts<'_>) -> Result<SandboxClaim> {
         Handle::parse(&input.process_id)?;
-        Ok(SandboxClaim::Existing { sandbox_id: input.sandbox_id.clone() })
+        Ok(SandboxClaim::Running { sandbox_id: input.sandbox_id.clone() })
     }
 
     fn timeout_seconds(input: &Input) -> f64 {

@@ -68,7 +68,7 @@ impl Filters {
                 Error::invalid(&format!("{pointer}/createdAfter"), message)
             })
         });
-        check_labels(&self.labels)?;
+        check_labels(&self.labels, &format!("{pointer}/labels"))?;
         Ok(listing::Filters {
             status: self.status,
             created_after: created_after.transpose()?,
@@ -177,7 +177,7 @@ impl Tool for GetSandbox {
         }
         match (&input.sandbox_id, &input.filters) {
             (Some(_), Some(_)) => Err(Error::invalid("/filters", "goes without sandboxId")),
-            (Some(sandbox_id), None) => Ok(SandboxClaim::Existing { sandbox_id: sandbox_id.clone() }),
+            (Some(sandbox_id), None) => Ok(SandboxClaim::Untouched { sandbox_id: sandbox_id.clone() }),
             (None, _) => Ok(SandboxClaim::None),
         }
     }

@@ -5,8 +5,9 @@ use utoipa::ToSchema;
 
 use super::create_sandbox::check_labels;
 use crate::error::{Error, ErrorCode, Result};
+use crate::log_line::LONGEST_TOOL;
 use crate::platform::rfc3339;
-use crate::registry::Context;
+use crate::registry::{Context, Registry};
 use crate::tenant::credential::Credential;
 use crate::tenant::keyring::KeyRecord;
 use crate::tenant::keys::{KeyChange, KeyRequest, no_such_key};
@@ -97,12 +98,33 @@ pub fn no_token(context: &Context) -> Result<()> {
 /// Most labels of a key: each is looked for in every list.
 const MOST_LABELS: usize = 8;
 
-/// 400 for permissions that nothing could be held against.
-pub fn check_permissions(permissions: &Permissions) -> Result<()> {
-    check_labels(&permissions.sandbox_labels)?;
+/// Most ids in one list of a key.
+const MOST_IDS: usize = 100;
+
+/// 400 for permissions that nothing could be held against: a name that is misspelt would allow less, or more, than was meant.
+pub fn check_permissions(permissions: &Permissions, registry: &Registry) -> Result<()> {
+    check_labels(&permissions.sandbox_labels, "/permissions/sandboxLabels")?;
     if permissions.sandbox_labels.len() > MOST_LABELS {
         let message = format!("has more than {MOST_LABELS} entries");
         return Err(Error::invalid("/permissions/sandboxLabels", message));
+    }
+    let is_tool = |name: &String| registry.list().any(|entry| entry.description().name == name);
+    if let Some(name) = permissions.tools.iter().flatten().find(|name| !is_tool(name)) {
+        let shown: String = name.chars().take(LONGEST_TOOL).collect();
+        return Err(Error::invalid(
+            "/permissions/tools",
+            format!("there is no tool {shown:?}; GET /v1/tools lists them"),
+        ));
+    }
+    for (pointer, ids) in [("/permissions/zones", &permissions.zones), ("/permissions/accounts", &permissions.accounts)]
+    {
+        let is_id = |id: &String| id.len() == 32 && id.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+        if ids.iter().flatten().any(|id| !is_id(id)) {
+            return Err(Error::invalid(pointer, "holds an id that is not 32 digits of 0-9 and a-f"));
+        }
+        if ids.as_ref().is_some_and(|ids| ids.len() > MOST_IDS) {
+            return Err(Error::invalid(pointer, format!("has more than {MOST_IDS} entries")));
+        }
     }
     Ok(())
 }

@@ -72,7 +72,7 @@ impl Tool for KillProcess {
 
     fn claim(input: &Input, _facts: &CallFacts<'_>) -> Result<SandboxClaim> {
         Handle::parse(&input.process_id)?;
-        Ok(SandboxClaim::Existing { sandbox_id: input.sandbox_id.clone() })
+        Ok(SandboxClaim::Untouched { sandbox_id: input.sandbox_id.clone() })
     }
 
     async fn call(context: Context, input: Input, _events: Rc<dyn EventSink>) -> Result<ProcessSummary> {

@@ -65,7 +65,7 @@ impl Tool for ListProcesses {
     type Output = Output;
 
     fn claim(input: &Input, _facts: &CallFacts<'_>) -> Result<SandboxClaim> {
-        Ok(SandboxClaim::Existing { sandbox_id: input.sandbox_id.clone() })
+        Ok(SandboxClaim::Running { sandbox_id: input.sandbox_id.clone() })
     }
 
     async fn call(context: Context, input: Input, _events: Rc<dyn EventSink>) -> Result<Output> {

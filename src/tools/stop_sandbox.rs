@@ -56,7 +56,7 @@ impl Tool for StopSandbox {
     type Output = SandboxNow;
 
     fn claim(input: &Input, _facts: &CallFacts<'_>) -> Result<SandboxClaim> {
-        Ok(SandboxClaim::Existing { sandbox_id: input.sandbox_id.clone() })
+        Ok(SandboxClaim::Untouched { sandbox_id: input.sandbox_id.clone() })
     }
 
     async fn call(context: Context, input: Input, _events: Rc<dyn EventSink>) -> Result<SandboxNow> {

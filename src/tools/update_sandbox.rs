@@ -87,7 +87,9 @@ impl Tool for UpdateSandbox {
 
     fn claim(input: &Input, facts: &CallFacts<'_>) -> Result<SandboxClaim> {
         update(input, facts.platform.now_millis())?;
-        Ok(SandboxClaim::Existing { sandbox_id: input.sandbox_id.clone() })
+        let sandbox_id = input.sandbox_id.clone();
+        let keeps_it_running = input.keep_alive == Some(true) || input.sleep_after.is_some();
+        Ok(if keeps_it_running { SandboxClaim::Running { sandbox_id } } else { SandboxClaim::Untouched { sandbox_id } })
     }
 
     async fn call(context: Context, input: Input, _events: Rc<dyn EventSink>) -> Result<SandboxNow> {
@@ -98,7 +100,7 @@ impl Tool for UpdateSandbox {
 }
 
 fn update(input: &Input, now: i64) -> Result<Update> {
-    input.labels.as_ref().map_or(Ok(()), check_labels)?;
+    input.labels.as_ref().map_or(Ok(()), |labels| check_labels(labels, "/labels"))?;
     check_environment(&input.env)?;
     if let Some(name) = input.unset_env.iter().find(|name| input.env.contains_key(*name)) {
         return Err(Error::invalid("/unsetEnv", format!("names {name:?}, which `env` sets")));

@@ -104,7 +104,7 @@ impl Tool for WaitForProcess {
                 format!("is over {LONGEST_BUFFERED_SECONDS} seconds, which needs `Accept: text/event-stream`");
             return Err(Error::invalid("/timeout", message));
         }
-        Ok(SandboxClaim::Existing { sandbox_id: input.sandbox_id.clone() })
+        Ok(SandboxClaim::Running { sandbox_id: input.sandbox_id.clone() })
     }
 
     fn timeout_seconds(input: &Input) -> f64 {

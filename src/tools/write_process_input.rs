@@ -89,7 +89,7 @@ impl Tool for WriteProcessInput {
         if encoded(input).is_some_and(|data| data.decode().is_none()) {
             return Err(Error::invalid("/data", "is not base64"));
         }
-        Ok(SandboxClaim::Existing { sandbox_id: input.sandbox_id.clone() })
+        Ok(SandboxClaim::Running { sandbox_id: input.sandbox_id.clone() })
     }
 
     async fn call(context: Context, input: Input, _events: Rc<dyn EventSink>) -> Result<Output> {

@@ -25,12 +25,13 @@ use crate::sandbox::life::START_DEADLINE;
 use crate::sandbox::record::{Create, Described, Destroyed, Record, Stopped, Woken};
 use crate::sandbox::settings::Update;
 use crate::services::{ControlRequest, ControlResponse, Sandboxes, Tenant};
-use crate::tenant::admission::{Admission, AdmissionRequest, ListRequest, Listing, SandboxClaim, Settlement};
+use crate::tenant::admission::{
+    Admission, AdmissionRequest, Identified, ListRequest, Listing, SandboxClaim, Settlement,
+};
 use crate::tenant::credential::Principal;
 use crate::tenant::inquiry::{AuditRequest, Entries, Verified, VerifyRequest};
 use crate::tenant::keys::{KeyRequest, Keys};
 use crate::tenant::metrics::{MetricsRequest, Report};
-use crate::tenant::permissions::Permissions;
 use crate::tenant::signing::Signer;
 use crate::trace::Trace;
 
@@ -162,7 +163,7 @@ impl Tenant for TenantObject {
         async move { self.ask("/admit", &request, repeat).await }.boxed_local()
     }
 
-    fn identify(&self, principal: Principal) -> LocalBoxFuture<'_, Result<Permissions>> {
+    fn identify(&self, principal: Principal) -> LocalBoxFuture<'_, Result<Identified>> {
         async move { self.ask("/identify", &principal, Repeat::Harmless).await }.boxed_local()
     }
 

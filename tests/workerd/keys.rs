@@ -283,3 +283,33 @@ async fn without_a_signing_secret_there_is_the_root_key_alone() {
     }
     client.call("listSandboxes", &json!({})).await.ok();
 }
+
+/// A name that is misspelt would allow less, or more, than was meant.
+#[tokio::test]
+async fn permissions_that_name_what_there_is_not_are_refused_by_field() {
+    let root = Stack::shared().client();
+    let many: Vec<String> = (0..101).map(|number| format!("{number:032x}")).collect();
+    for (field, value) in [
+        ("tools", json!(["exec", "exce"])),
+        ("tools", json!(["sandboxes.list"])),
+        ("tools", json!([""])),
+        ("scopes", json!(["sandbox:read", "sandbox:admin"])),
+        ("zones", json!(["../../user/tokens"])),
+        ("zones", json!(["0123456789ABCDEF0123456789ABCDEF"])),
+        ("accounts", json!(["0123456789abcdef0123456789abcdef0"])),
+        ("accounts", json!(many)),
+        ("sandboxLabels", json!({ "": "x" })),
+        ("role", json!("root")),
+    ] {
+        let mut permissions = json!({ "role": "operator" });
+        permissions[field] = value;
+        for arguments in [json!({ "name": "x", "permissions": permissions }), json!({ "permissions": permissions })] {
+            let tool = if arguments["name"].is_null() { "createToken" } else { "createKey" };
+            let problem = root.call(tool, &arguments).await.problem(400, "invalid_arguments");
+            let pointer = problem.details["violations"][0]["pointer"].as_str().unwrap().to_owned();
+            assert!(pointer.starts_with(&format!("/permissions/{field}")), "{tool} {permissions}: {pointer}");
+        }
+    }
+    let fits = json!({ "role": "viewer", "tools": ["getSandbox"], "scopes": [], "zones": [&many[0]], "accounts": [] });
+    made(&root, fits).await;
+}

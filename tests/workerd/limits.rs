@@ -1,8 +1,10 @@
 //! Limits of a key: exact under parallel calls, told in headers, given back.
 
+use std::time::Duration;
+
 use futures_util::future::join_all;
 use serde_json::{Value, json};
-use test_support::{Answer, Client, Stack, random_name};
+use test_support::{Answer, Client, Stack, eventually, random_name};
 
 async fn limited(limits: Value) -> (String, Client) {
     let root = Stack::shared().client();
@@ -110,4 +112,54 @@ async fn limits_are_changed_for_the_next_call() {
     client.call("listSandboxes", &json!({})).await.ok();
     // The root key has none.
     assert_eq!(root.call("listSandboxes", &json!({})).await.header("x-ratelimit-limit"), None);
+}
+
+#[tokio::test]
+async fn asking_for_the_tools_is_counted_like_a_call() {
+    let (_, client) = limited(json!({ "callsPerMinute": 2 })).await;
+    let first = client.get("/v1/tools").await;
+    first.ok();
+    let standing = (first.header("x-ratelimit-limit"), first.header("x-ratelimit-remaining"));
+    assert_eq!(standing, (Some("2"), Some("1")));
+    client.call("listSandboxes", &json!({})).await.ok();
+    let refused = client.get("/v1/tools").await;
+    refused.problem(429, "rate_limited");
+    assert!(refused.header("retry-after").is_some() && refused.header("x-ratelimit-remaining") == Some("0"));
+    Stack::shared().client().get("/v1/tools").await.ok();
+}
+
+/// The seconds are those of the key that made the sandbox, and only what has it run the longer asks for them.
+#[tokio::test]
+async fn seconds_of_sandboxes_are_the_makers() {
+    let stack = Stack::shared();
+    let (_, client) = limited(json!({ "sandboxSecondsPerDay": 2 })).await;
+    let sandbox = stack.unmade_sandbox();
+    client.call("createSandbox", &json!({ "id": sandbox.id })).await.ok();
+    let root = stack.client();
+    let about = |more: Value| {
+        let mut arguments = more;
+        arguments["sandboxId"] = json!(sandbox.id);
+        arguments
+    };
+    let run = about(json!({ "command": "true" }));
+    let used_up = || async { (root.call("exec", &run).await.status == 429).then_some(()) };
+    eventually("its seconds are used up", Duration::from_secs(10), used_up).await;
+    for caller in [&client, &root] {
+        let problem = caller.call("exec", &run).await.problem(429, "quota_exceeded");
+        assert_eq!(problem.details["limitName"], "sandboxSecondsPerDay");
+        caller.call("listProcesses", &about(json!({}))).await.problem(429, "quota_exceeded");
+        caller.call("updateSandbox", &about(json!({ "keepAlive": true }))).await.problem(429, "quota_exceeded");
+        caller.call("updateSandbox", &about(json!({ "labels": { "a": "b" } }))).await.ok();
+        caller.call("getSandbox", &about(json!({}))).await.ok();
+    }
+    client.call("createSandbox", &json!({ "id": random_name("s") })).await.problem(429, "quota_exceeded");
+    client.call("stopSandbox", &about(json!({}))).await.ok();
+    for caller in [&client, &root] {
+        caller.call("wakeSandbox", &about(json!({}))).await.problem(429, "quota_exceeded");
+        assert_eq!(caller.call("listProcesses", &about(json!({}))).await.ok()["processes"], json!([]));
+    }
+    // A sandbox of another key costs its maker.
+    let other = stack.sandbox().await;
+    client.call("exec", &json!({ "sandboxId": other.id, "command": "true" })).await.ok();
+    client.call("destroySandbox", &about(json!({}))).await.ok();
 }

@@ -120,7 +120,7 @@ fn a_key_that_is_not_there_is_a_stranger() {
 
 #[test]
 fn the_root_key_has_no_limits_and_its_tokens_have_no_more_than_they_say() {
-    let used = Used { open_calls: 1_000, live_sandboxes: 1_000, sandbox_seconds: u32::MAX, ..Used::default() };
+    let used = Used { open_calls: 1_000, live_sandboxes: 1_000, ..Used::default() };
     let known = Known { used, ..Known::default() };
     let decision = decide(&request(Credential::Root, create(&[])), &known);
     assert!(matches!(decision.kind, DecisionKind::Admit { list: Some(_), limits: None, .. }), "{decision:?}");
@@ -175,27 +175,66 @@ fn only_what_is_admitted_uses_an_operation() {
 }
 
 #[test]
-fn sandboxes_are_counted_and_their_seconds_too() {
-    let key = KeyRecord {
-        limits: Limits { live_sandboxes: Some(2), sandbox_seconds_per_day: Some(100), ..Limits::default() },
-        ..key()
+fn sandboxes_are_counted() {
+    let key = KeyRecord { limits: Limits { live_sandboxes: Some(2), ..Limits::default() }, ..key() };
+    let running = listed(&[]);
+    let refused = |live_sandboxes, listed| {
+        let used = Used { live_sandboxes, ..Used::default() };
+        let decision = decide(&by_key(create(&[])), &Known { key: Some(&key), used, listed, ..Known::default() });
+        error(&decision).map(|error| error.details["limitName"].as_str().unwrap_or_default().to_owned())
     };
+    assert_eq!(refused(1, None), None);
+    assert_eq!(refused(2, None).as_deref(), Some("liveSandboxes"));
+    assert_eq!(refused(2, Some(&running)), None, "it is there already");
+}
+
+/// What a call is about, whether the sandbox runs, and whether a budget that is used up refuses it.
+#[test]
+fn seconds_of_sandboxes_are_asked_for_where_one_runs_the_longer_for_it() {
     let running = listed(&[]);
     let asleep = Listed { state: State::Sleeping, ..running.clone() };
-    let decided = |claim, live_sandboxes, sandbox_seconds, listed| {
-        let used = Used { live_sandboxes, sandbox_seconds, ..Used::default() };
-        let decision = decide(&by_key(claim), &Known { key: Some(&key), used, listed, ..Known::default() });
-        error(&decision).map(|error| (error.code, error.details["limitName"].as_str().unwrap_or_default().to_owned()))
-    };
-    let quota = |name: &str| Some((ErrorCode::QuotaExceeded, name.to_owned()));
-    assert_eq!(decided(create(&[]), 1, 0, None), None);
-    assert_eq!(decided(create(&[]), 2, 0, None), quota("liveSandboxes"));
-    assert_eq!(decided(create(&[]), 2, 0, Some(&running)), None, "it is there already");
-    assert_eq!(decided(create(&[]), 0, 100, None), quota("sandboxSecondsPerDay"));
-    assert_eq!(decided(existing(), 1, 100, Some(&asleep)), quota("sandboxSecondsPerDay"));
-    assert_eq!(decided(existing(), 1, 100, Some(&running)), None, "it runs already");
-    let destroy = SandboxClaim::MaybeGone { sandbox_id: box_id() };
-    assert_eq!(decided(destroy, 2, 100, Some(&asleep)), None, "what is not wanted can always go");
+    let (some, gone) =
+        (SandboxClaim::Running { sandbox_id: box_id() }, SandboxClaim::MaybeGone { sandbox_id: box_id() });
+    let untouched = SandboxClaim::Untouched { sandbox_id: box_id() };
+    let cases = [
+        (create(&[]), None, true),
+        (existing(), Some(&asleep), true),
+        (existing(), Some(&running), true),
+        (some.clone(), Some(&running), true),
+        (some, Some(&asleep), false),
+        (untouched.clone(), Some(&running), false),
+        (untouched, Some(&asleep), false),
+        (gone, Some(&running), false),
+        (SandboxClaim::None, None, false),
+    ];
+    let key = key();
+    for (claim, listed, refuses) in cases {
+        // Whoever calls: the seconds are those of the key that made the sandbox.
+        for request in [by_key(claim.clone()), request(Credential::Root, claim)] {
+            let known =
+                |used| Known { key: Some(&key), budget: Some(Budget { limit: 100, used }), listed, ..Known::default() };
+            assert_eq!(code(&decide(&request, &known(99))), None, "{:?}", request.claim);
+            let decision = decide(&request, &known(100));
+            let quota = refuses.then_some(ErrorCode::QuotaExceeded);
+            assert_eq!(code(&decision), quota, "{:?} {listed:?}", request.claim);
+            if let Some(error) = error(&decision) {
+                assert_eq!(error.details["limitName"], "sandboxSecondsPerDay");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_limit_of_no_calls_records_one_refusal_a_minute_too() {
+    let key = KeyRecord { limits: Limits { calls_per_minute: Some(0), ..Limits::default() }, ..key() };
+    let mut known = Known { key: Some(&key), ..Known::default() };
+    let mut told = Vec::new();
+    for at in [NOW, NOW + 1, NOW + 2, NOW + 60_000] {
+        let decision = decide(&AdmissionRequest { at, ..by_key(existing()) }, &known);
+        known.used.windows = decision.windows.unwrap();
+        told.push(recorded(&decision));
+    }
+    assert_eq!(told, [true, false, false, true]);
 }
 
 #[test]

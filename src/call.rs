@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use serde_json::{Value, json};
 
-use self::answer::{Measured, mask};
+use self::answer::{Measured, mask, spent};
 use crate::error::{Error, ErrorCode, Result};
 use crate::events::{Event, EventSink, NoEvents, RedactingSink};
 use crate::guardrails::{RateClass, Role};
@@ -128,7 +128,9 @@ impl Registry {
         let entry = self.get(&call.tool).ok_or_else(|| unknown_tool(&call.tool));
         let asked = Asked::new(entry.as_ref().ok(), &redactor.text(&call.tool));
         // 1. Decode and validate: what is wrong becomes a verdict that travels on.
-        let signatures = signatures(backend, &asked.requirement.tool, call.arguments.as_ref().ok());
+        let text = call.arguments.as_ref().map(Value::to_string).unwrap_or_default();
+        let asked = Asked { bytes_in: length(&text), ..asked };
+        let signatures = signatures(backend, &asked.requirement.tool, &text);
         let prepared = entry.and_then(|entry| call.arguments.and_then(|arguments| entry.prepare(arguments, &facts)));
         let prepared = checked_key(&call.head).and(prepared);
         let sink = Rc::new(RedactingSink::new(events, &redactor));
@@ -145,6 +147,7 @@ impl Registry {
         let facts = CallFacts { streams: false, registry: self, platform: &*platform, redactor: &redactor };
         let entry = self.get(&call.tool).ok_or_else(|| unknown_tool(&call.tool));
         let asked = Asked::new(entry.as_ref().ok(), &redactor.text(&call.tool));
+        let asked = Asked { bytes_in: call.request.length.unwrap_or(0), ..asked };
         let prepared = entry.and_then(|entry| entry.prepare_raw(call.request, &facts));
         let prepared = no_key(&call.head).and(prepared);
         run(backend, &call.head, asked, Vec::new(), prepared, Rc::new(NoEvents), &redactor).await
@@ -157,6 +160,8 @@ struct Asked {
     rate_class: RateClass,
     output_cap_bytes: Option<u64>,
     told_once: &'static [&'static str],
+    /// Bytes that the call brought.
+    bytes_in: u64,
 }
 
 impl Asked {
@@ -167,11 +172,12 @@ impl Asked {
                 rate_class: description.guardrails.rate_class,
                 output_cap_bytes: Some(description.guardrails.output_cap_bytes),
                 told_once: description.guardrails.told_once,
+                bytes_in: 0,
             },
             None => {
                 let tool = name.chars().take(LONGEST_TOOL).collect();
                 let requirement = Requirement { tool, role: Role::Viewer, scopes: Vec::new() };
-                Self { requirement, rate_class: RateClass::Read, output_cap_bytes: None, told_once: &[] }
+                Self { requirement, rate_class: RateClass::Read, output_cap_bytes: None, told_once: &[], bytes_in: 0 }
             }
         }
     }
@@ -190,9 +196,15 @@ fn no_key(head: &CallHead) -> Result<()> {
     Err(Error::new(ErrorCode::InvalidArguments, message).detail("header", "idempotency-key"))
 }
 
-/// Signatures over a call's tool and arguments as they were sent, by each of the secrets.
-fn signatures(backend: &dyn Backend, tool: &str, arguments: Option<&Value>) -> Vec<String> {
-    let Some(arguments) = arguments else { return Vec::new() };
+fn length(text: &str) -> u64 {
+    u64::try_from(text.len()).unwrap_or(u64::MAX)
+}
+
+/// Signatures over a call's tool and arguments, by each of the secrets; none of what could not be decoded.
+fn signatures(backend: &dyn Backend, tool: &str, arguments: &str) -> Vec<String> {
+    if arguments.is_empty() {
+        return Vec::new();
+    }
     // The same arguments in another order are the same arguments: fields of an object are kept sorted.
     let message = format!("{tool}\n{arguments}");
     let configured = backend.signer();
@@ -291,7 +303,8 @@ where
     // The reader learns that the call was admitted before anything else happens; what it did after that is told on its
     // stream. One that has left already is noticed at the next event.
     let _ = events.emit(Event::Admitted(standing)).await;
-    let result = match within(&*platform, prepared.deadline, (prepared.act)(context, events)).await {
+    let act = (prepared.act)(context, events.clone());
+    let result = match within(&*platform, prepared.deadline, act).await {
         Ok(result) => result,
         Err(_) => {
             Err(Error::new(ErrorCode::OutcomeUnknown, "the call did not end within its deadline; it may have acted"))
@@ -304,12 +317,15 @@ where
         .and_then(|output| output.finished(asked.output_cap_bytes, redactor))
         .map_err(|error| mask(error, redactor));
     // 5. Settle: after the answer, or before it when the answer is to be given again.
+    let bytes_out = result.as_ref().ok().and_then(Measured::bytes);
+    let sent = events.bytes() + bytes_out.unwrap_or(0);
     let settlement = Settlement {
         call_id: head.id.clone(),
         outcome: result.as_ref().err().map_or(Outcome::Succeeded, |error| Outcome::Failed(error.code)),
         exit_code: result.as_ref().ok().and_then(Measured::exit_code),
         duration_ms: at - started_at,
         at,
+        spent: spent(&result, at - admitted_at, asked.bytes_in, sent),
         answer: holds_key.then(|| Measured::stored(&result, asked.told_once)).flatten(),
     };
     let Observed { generation, start_ms } = backend.observed();
@@ -318,7 +334,7 @@ where
         exit_code: settlement.exit_code,
         act_ms: Some(at - admitted_at),
         start_ms,
-        bytes_out: result.as_ref().ok().and_then(Measured::bytes),
+        bytes_out,
         ..line
     };
     let logged = result.as_ref().err().map(|error| Error { cause, ..error.clone() });

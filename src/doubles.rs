@@ -22,6 +22,7 @@ use crate::tenant::inquiry::{AuditRequest, Entries, Verified, VerifyRequest};
 use crate::tenant::keys::{KeyRequest, Keys};
 use crate::tenant::metrics::{MetricsRequest, Report};
 use crate::tenant::signing::Signer;
+use crate::tenant::usage::{UsageReport, UsageRequest};
 
 /// How the double answers one request.
 pub enum Answer {
@@ -164,6 +165,10 @@ impl Tenant for Script {
     }
 
     fn metrics(&self, _: MetricsRequest) -> LocalBoxFuture<'_, Result<Report>> {
+        unwritten()
+    }
+
+    fn usage(&self, _: UsageRequest) -> LocalBoxFuture<'_, Result<UsageReport>> {
         unwritten()
     }
 }

@@ -1,6 +1,6 @@
 //! What happens while a tool runs. A door that cannot stream drops it.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use futures_util::FutureExt;
@@ -60,6 +60,11 @@ pub trait EventSink {
     fn streams(&self) -> bool;
 
     fn emit(&self, event: Event) -> LocalBoxFuture<'_, Result<(), ReaderGone>>;
+
+    /// Bytes of output that were passed on to a reader so far.
+    fn bytes(&self) -> u64 {
+        0
+    }
 }
 
 /// Drops everything.
@@ -80,6 +85,7 @@ pub struct RedactingSink {
     inner: Rc<dyn EventSink>,
     redactor: Redactor,
     channels: RefCell<[MaskedChannel; 2]>,
+    passed_on: Cell<u64>,
 }
 
 struct MaskedChannel {
@@ -99,6 +105,7 @@ impl RedactingSink {
             inner,
             redactor: redactor.clone(),
             channels: RefCell::new([masked(Channel::Stdout), masked(Channel::Stderr)]),
+            passed_on: Cell::new(0),
         }
     }
 
@@ -151,10 +158,17 @@ impl EventSink for RedactingSink {
             })),
             other => Some(other),
         };
+        if let Some(Event::Output { bytes, .. }) = &event {
+            self.passed_on.set(self.passed_on.get() + u64::try_from(bytes.len()).unwrap_or(0));
+        }
         match event {
             Some(event) => self.inner.emit(event),
             None => futures_util::future::ready(Ok(())).boxed_local(),
         }
+    }
+
+    fn bytes(&self) -> u64 {
+        if self.streams() { self.passed_on.get() } else { 0 }
     }
 }
 

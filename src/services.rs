@@ -18,6 +18,7 @@ use crate::tenant::inquiry::{AuditRequest, Entries, Verified, VerifyRequest};
 use crate::tenant::keys::{KeyRequest, Keys};
 use crate::tenant::metrics::{MetricsRequest, Report};
 use crate::tenant::signing::Signer;
+use crate::tenant::usage::{UsageReport, UsageRequest};
 
 /// Everything behind a call.
 #[derive(Clone)]
@@ -43,6 +44,8 @@ pub trait Tenant {
     fn settle(&self, settlement: Settlement) -> LocalBoxFuture<'_, Result<()>>;
     fn list_sandboxes(&self, request: ListRequest) -> LocalBoxFuture<'_, Result<Listing>>;
     fn metrics(&self, request: MetricsRequest) -> LocalBoxFuture<'_, Result<Report>>;
+    /// What its keys have used.
+    fn usage(&self, request: UsageRequest) -> LocalBoxFuture<'_, Result<UsageReport>>;
 }
 
 /// The sandboxes of the caller's tenant.

@@ -6,6 +6,7 @@ use crate::error::{Error, ErrorCode, Result};
 use crate::raw::RawResponse;
 use crate::redaction::Redactor;
 use crate::tenant::idempotency::{self, Answer};
+use crate::tenant::usage::Spent;
 
 /// What the books keep of an answer, and how it leaves.
 pub(super) trait Measured: Sized {
@@ -19,6 +20,9 @@ pub(super) trait Measured: Sized {
     fn replayed(answer: Answer) -> Result<Self>;
 
     fn exit_code(&self) -> Option<i32>;
+
+    /// Milliseconds for which a command ran.
+    fn exec_ms(&self) -> Option<i64>;
 
     /// Bytes of the body, where that is known before it is sent.
     fn bytes(&self) -> Option<u64>;
@@ -55,6 +59,10 @@ impl Measured for Value {
         self.get("exitCode").and_then(Value::as_i64).and_then(|code| i32::try_from(code).ok())
     }
 
+    fn exec_ms(&self) -> Option<i64> {
+        self.get("executionTime").and_then(Value::as_i64)
+    }
+
     fn bytes(&self) -> Option<u64> {
         let mut counter = Counter(0);
         serde_json::to_writer(&mut counter, self).ok().map(|()| counter.0)
@@ -78,9 +86,26 @@ impl Measured for RawResponse {
         None
     }
 
+    fn exec_ms(&self) -> Option<i64> {
+        None
+    }
+
     fn bytes(&self) -> Option<u64> {
         self.headers.iter().find(|(name, _)| name == "content-length").and_then(|(_, length)| length.parse().ok())
     }
+}
+
+/// What a call used. A command whose own time was not told ran for as long as its call took.
+pub(super) fn spent<A: Measured>(result: &Result<A>, act_ms: i64, bytes_in: u64, bytes_out: u64) -> Spent {
+    let exec_ms = match result {
+        Ok(output) => output.exec_ms(),
+        Err(error) => {
+            let told = error.details.get("executionTime").and_then(Value::as_i64);
+            told.or_else(|| error.details.contains_key("execId").then_some(act_ms))
+        }
+    };
+    let whole = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
+    Spent { exec_ms: exec_ms.unwrap_or(0).max(0), bytes_in: whole(bytes_in), bytes_out: whole(bytes_out) }
 }
 
 /// Counts what is written and keeps nothing.

@@ -30,6 +30,7 @@ use crate::tenant::keys::{KeyRequest, Keys};
 use crate::tenant::metrics::{MetricsRequest, Report};
 use crate::tenant::permissions::Permissions;
 use crate::tenant::signing::Signer;
+use crate::tenant::usage::{UsageReport, UsageRequest};
 use crate::tools;
 use crate::trace::Trace;
 
@@ -125,6 +126,10 @@ impl Tenant for Double {
     }
 
     fn metrics(&self, _: MetricsRequest) -> LocalBoxFuture<'_, Result<Report>> {
+        ready(Err(Error::internal("not needed"))).boxed_local()
+    }
+
+    fn usage(&self, _: UsageRequest) -> LocalBoxFuture<'_, Result<UsageReport>> {
         ready(Err(Error::internal("not needed"))).boxed_local()
     }
 }

@@ -10,6 +10,7 @@
 //! - `/settle`: `null`; a second settlement of a call changes nothing.
 //! - `/sandboxes/list`: [`Listing`].
 //! - `/metrics`: [`super::metrics::Report`].
+//! - `/usage`: [`super::usage::UsageReport`].
 //! - `/sandboxes/ensure`, `/sandboxes/report`, `/sandboxes/remove`: `null`; said by the sandboxes' own objects.
 //!
 //! Every request is decided without awaiting between its first read and its last write, which makes it atomic. The alarm
@@ -33,7 +34,7 @@ use super::metrics::{self, Metric, Sample};
 use super::{measure, shelf, sweep};
 use crate::error::{Error, Result};
 use crate::identifier::SandboxId;
-use crate::sandbox::state::Status;
+use crate::sandbox::state::State;
 use crate::workers::internal::answer;
 
 /// Longest time between two looks at sandboxes. Unsettled calls are looked at when the first of them is overdue.
@@ -111,6 +112,7 @@ impl DurableObject for TenantActor {
             "/audit/verify" => answer(read(&body).and_then(|request| self.verify(&request))),
             "/settle" => answer(read(&body).and_then(|settlement| self.settle(&settlement))),
             "/metrics" => answer(read(&body).and_then(|request| measure::report(self, &request))),
+            "/usage" => answer(read(&body).and_then(|request| self.usage(&request))),
             "/sandboxes/list" => answer(read(&body).and_then(|request| self.list(&request))),
             "/sandboxes/report" => answer(read(&body).and_then(|report| self.report(report))),
             "/sandboxes/ensure" => answer(read(&body).and_then(|listed| self.ensure(&listed))),
@@ -158,6 +160,7 @@ impl TenantActor {
     /// What was added to the tables since they were first made.
     fn complete_tables(&self) -> Result<()> {
         self.write(&metrics::schema(), Vec::new())?;
+        self.make_usage_tables()?;
         let columns: Vec<TextRow> =
             self.rows("SELECT name AS text FROM pragma_table_info('open_calls')", Vec::new())?;
         for (name, definition) in OPEN_CALL_COLUMNS {
@@ -212,8 +215,8 @@ impl TenantActor {
             return Ok(());
         };
         let told = listed.clone().told(report);
-        if listed.started_at != told.started_at || told.state.status() != Status::Running {
-            self.count_seconds(&listed, now())?;
+        if listed.started_at != told.started_at || told.state != State::Running {
+            self.count_running(&listed, now())?;
         }
         self.store_listed(&told)
     }
@@ -228,7 +231,7 @@ impl TenantActor {
 
     pub(super) fn remove(&self, id: &SandboxId) -> Result<()> {
         if let Some(listed) = self.listed(id)? {
-            self.count_seconds(&listed, now())?;
+            self.count_running(&listed, now())?;
             measure::add(self, &Sample::new(Metric::Destroyed, "", None, None, now()));
         }
         self.write("DELETE FROM sandbox_checks WHERE sandbox_id = ?", vec![id.as_str().into()])?;
@@ -239,6 +242,7 @@ impl TenantActor {
         let now = now();
         self.close_overdue(now)?;
         measure::forget(self)?;
+        self.forget_usage(now)?;
         self.forget_answers(now)?;
         self.forget_records(now)
     }

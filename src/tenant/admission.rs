@@ -14,6 +14,7 @@ use super::keyring::{self, KeyRecord};
 use super::limits::{HOUR, Limits, MINUTE, Standing, Window, quota_exceeded, rate_limited, seconds_to_next_day};
 use super::permissions::{Permissions, Requirement};
 use super::token::ROOT_KEY_ID;
+use super::usage::Spent;
 use crate::error::{Error, ErrorCode, Result};
 use crate::guardrails::{RateClass, Role};
 use crate::identifier::SandboxId;
@@ -485,6 +486,9 @@ pub struct Settlement {
     pub exit_code: Option<i32>,
     pub duration_ms: i64,
     pub at: i64,
+    /// Added to the usage of its key; not a part of the record.
+    #[serde(default, skip_serializing_if = "Spent::is_nothing")]
+    pub spent: Spent,
     /// Kept for its idempotency key; not a part of the record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer: Option<Answer>,
@@ -494,7 +498,8 @@ impl Settlement {
     /// Closes a call that did not act.
     pub fn without_act(request: &AdmissionRequest, outcome: Outcome) -> Self {
         let call_id = request.call_id.clone();
-        Self { call_id, outcome, exit_code: None, duration_ms: 0, at: request.at, answer: None }
+        let spent = Spent::default();
+        Self { call_id, outcome, exit_code: None, duration_ms: 0, at: request.at, spent, answer: None }
     }
 
     /// Closes a call that nobody settled by its deadline.
@@ -505,6 +510,7 @@ impl Settlement {
             exit_code: None,
             duration_ms: now - asked_at,
             at: now,
+            spent: Spent::default(),
             answer: None,
         }
     }

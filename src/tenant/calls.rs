@@ -14,6 +14,7 @@ use super::measure;
 use super::metrics::{Metric, Sample};
 use super::permissions::Permissions;
 use super::token::ROOT_KEY_ID;
+use super::usage::{Spent, Use};
 use crate::error::{Error, ErrorCode, Result};
 use crate::guardrails::RateClass;
 
@@ -93,14 +94,14 @@ impl TenantActor {
             DecisionKind::Replay => {
                 let call_id = first.map(|first| first.call_id).unwrap_or_default();
                 self.close(request, Outcome::Replayed)?;
-                measure::add(self, &Sample::call(&request.requirement.tool, None, 0, request.at));
+                self.count_call(request, None);
                 Ruling::Replayed(self.kept(&call_id)?)
             }
             DecisionKind::Refuse { error, recorded } => {
                 if recorded {
                     self.close(request, Outcome::Refused(error.code))?;
                 }
-                measure::add(self, &Sample::call(&request.requirement.tool, Some(error.code), 0, request.at));
+                self.count_call(request, Some(error.code));
                 Ruling::Refused(self.naming_what_is_there(error, request, key.as_ref().map(|key| &key.permissions))?)
             }
         };
@@ -112,6 +113,16 @@ impl TenantActor {
         self.append(request.at, &request.call_id, "intent", &Intent::from(request))?;
         let closed = Settlement::without_act(request, outcome);
         self.append(request.at, &request.call_id, "outcome", &closed)
+    }
+
+    /// Counts a call that does not act. A stranger's is counted for no key.
+    fn count_call(&self, request: &AdmissionRequest, error: Option<ErrorCode>) {
+        let tool = request.requirement.tool.as_str();
+        measure::add(self, &Sample::call(tool, error, 0, request.at));
+        if error != Some(ErrorCode::Unauthenticated) {
+            let key_id = request.principal.key_id.as_str();
+            self.count_use(&Use::call(request.at, key_id, tool, error, Spent::default()));
+        }
     }
 
     /// Adds the sandboxes that are there to the refusal of one that is not.
@@ -176,13 +187,14 @@ impl TenantActor {
         let Some(open) = open.first() else {
             return Ok(());
         };
-        let record = Settlement { answer: None, ..settlement.clone() };
+        let record = Settlement { answer: None, spent: Spent::default(), ..settlement.clone() };
         self.append(settlement.at, call_id, "outcome", &record)?;
         let error = match settlement.outcome {
             Outcome::Succeeded | Outcome::Replayed => None,
             Outcome::Failed(code) | Outcome::Refused(code) => Some(code),
         };
         measure::add(self, &Sample::call(&open.tool, error, settlement.duration_ms, settlement.at));
+        self.count_use(&Use::call(settlement.at, &open.key_id, &open.tool, error, settlement.spent));
         if open.holds_key != 0.0 {
             self.keep(call_id, settlement.answer.as_ref())?;
         }

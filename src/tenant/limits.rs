@@ -175,10 +175,19 @@ pub fn seconds_to_next_day(now: i64) -> u32 {
     u32::try_from((left + 999) / 1000).unwrap_or(u32::MAX).max(1)
 }
 
-/// Whole seconds of the day of `now` that something which began at `started_at` has run.
-pub fn seconds_today(started_at: i64, now: i64) -> u32 {
-    let since = started_at.max(day_of(now) * millis(DAY));
-    u32::try_from((now - since).max(0) / 1000).unwrap_or(u32::MAX)
+/// Milliseconds of the day of `now` that something which began at `started_at` has run.
+pub fn millis_today(started_at: i64, now: i64) -> i64 {
+    (now - started_at.max(day_of(now) * millis(DAY))).max(0)
+}
+
+/// The time from `from` to `until`, cut at midnight in UTC: where each piece begins, and its milliseconds.
+pub fn by_day(from: i64, until: i64) -> impl Iterator<Item = (i64, i64)> {
+    let mut from = from;
+    std::iter::from_fn(move || {
+        let midnight = (day_of(from) + 1) * millis(DAY);
+        let begin = std::mem::replace(&mut from, midnight.min(until));
+        (begin < until).then_some((begin, from - begin))
+    })
 }
 
 fn millis(duration: Duration) -> i64 {
@@ -221,9 +230,12 @@ mod tests {
     #[test]
     fn seconds_of_a_day_begin_at_midnight() {
         let midnight = 20_000 * millis(DAY);
-        assert_eq!(seconds_today(midnight - 5_000, midnight + 3_999), 3);
-        assert_eq!(seconds_today(midnight + 1_000, midnight + 3_999), 2);
-        assert_eq!(seconds_today(midnight + 9_000, midnight), 0);
+        assert_eq!(millis_today(midnight - 5_000, midnight + 3_999), 3_999);
+        assert_eq!(millis_today(midnight + 1_000, midnight + 3_999), 2_999);
+        assert_eq!(millis_today(midnight + 9_000, midnight), 0);
+        let pieces: Vec<_> = by_day(midnight - 5_000, midnight + millis(DAY) + 7).collect();
+        assert_eq!(pieces, [(midnight - 5_000, 5_000), (midnight, millis(DAY)), (midnight + millis(DAY), 7)]);
+        assert_eq!(by_day(midnight, midnight).count() + by_day(midnight, midnight - 1).count(), 0);
         assert_eq!(seconds_to_next_day(midnight), 86_400);
         assert_eq!(seconds_to_next_day(midnight - 1), 1);
     }

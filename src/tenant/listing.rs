@@ -33,6 +33,9 @@ pub struct Listed {
     pub sleep_after: Option<u32>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub keep_alive: bool,
+    /// Until when the time that it ran was added to its owner's usage, if that was before its end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counted_until: Option<i64>,
 }
 
 impl Listed {
@@ -54,7 +57,14 @@ impl Listed {
             expires_at: None,
             sleep_after: None,
             keep_alive: false,
+            counted_until: None,
         })
+    }
+
+    /// Since when it runs without having been counted; nothing while it does not run.
+    pub fn uncounted_since(&self) -> Option<i64> {
+        let started_at = self.started_at.filter(|_| self.state == State::Running)?;
+        Some(self.counted_until.map_or(started_at, |counted| counted.max(started_at)))
     }
 
     /// The same after a report.

@@ -12,9 +12,11 @@ pub mod limits;
 pub mod listing;
 pub mod metrics;
 pub mod permissions;
+pub mod prices;
 pub mod sight;
 pub mod signing;
 pub mod token;
+pub mod usage;
 
 #[cfg(target_arch = "wasm32")]
 pub mod actor;
@@ -24,6 +26,8 @@ mod books;
 mod calls;
 #[cfg(target_arch = "wasm32")]
 mod measure;
+#[cfg(target_arch = "wasm32")]
+mod meter;
 #[cfg(target_arch = "wasm32")]
 mod shelf;
 #[cfg(target_arch = "wasm32")]

@@ -7,11 +7,10 @@ use super::admission::{Budget, Used, Windows};
 use super::idempotency::{Answer, First, KEPT_MILLIS, Wanted};
 use super::keyring::KeyRecord;
 use super::keys::{KeyRequest, Keys, MOST_KEYS, no_such_key};
-use super::limits::{day_of, seconds_today};
+use super::limits::{day_of, millis_today};
 use super::listing::Listed;
 use super::token::ROOT_KEY_ID;
 use crate::error::{Error, ErrorCode, Result};
-use crate::sandbox::state::Status;
 
 /// Bytes of an answer in one row; a row holds at most two million.
 const PIECE_BYTES: usize = 1024 * 1024;
@@ -22,8 +21,6 @@ const MOST_LISTED: u32 = 500;
 pub(super) const SCHEMA: &[&str] = &[
     "CREATE TABLE IF NOT EXISTS keys (key_id TEXT PRIMARY KEY, record TEXT NOT NULL) WITHOUT ROWID",
     "CREATE TABLE IF NOT EXISTS windows (key_id TEXT PRIMARY KEY, windows TEXT NOT NULL) WITHOUT ROWID",
-    "CREATE TABLE IF NOT EXISTS sandbox_seconds (key_id TEXT NOT NULL, day INTEGER NOT NULL, seconds INTEGER NOT NULL, \
-     PRIMARY KEY (key_id, day)) WITHOUT ROWID",
     "CREATE TABLE IF NOT EXISTS idempotency (key_id TEXT NOT NULL, key TEXT NOT NULL, call_id TEXT NOT NULL, \
      fingerprint TEXT NOT NULL, asked_at INTEGER NOT NULL, deadline_at INTEGER NOT NULL, is_answered INTEGER NOT NULL, \
      PRIMARY KEY (key_id, key)) WITHOUT ROWID",
@@ -114,11 +111,10 @@ impl TenantActor {
         let statement = "SELECT listed AS text FROM sandboxes WHERE json_extract(listed, '$.owner') = ?";
         let rows: Vec<TextRow> = self.rows(statement, vec![key_id.into()])?;
         let owned = rows.iter().map(|row| read(&row.text)).collect::<Result<Vec<Listed>>>()?;
-        let running = owned.iter().filter(|listed| listed.state.status() == Status::Running);
-        let running = running.filter_map(|listed| listed.started_at).map(|at| seconds_today(at, now));
-        let statement = "SELECT seconds AS number FROM sandbox_seconds WHERE key_id = ? AND day = ?";
-        let ended = self.number(statement, vec![key_id.into(), day_of(now).into()])?;
-        let used = running.fold(ended, u32::saturating_add);
+        let running = owned.iter().filter_map(Listed::uncounted_since).map(|since| millis_today(since, now));
+        let running = u32::try_from(running.sum::<i64>() / 1000).unwrap_or(u32::MAX);
+        let statement = "SELECT SUM(sandbox_ms) / 1000 AS number FROM usage WHERE day = ? AND key_id = ?";
+        let used = self.number(statement, vec![day_of(now).into(), key_id.into()])?.saturating_add(running);
         Ok(Some(Budget { limit: key.limits.sandbox_seconds_per_day(), used }))
     }
 
@@ -138,24 +134,6 @@ impl TenantActor {
         let mut windows = self.windows(key_id)?;
         windows.operations = windows.operations.give_back();
         self.store_windows(key_id, &windows)
-    }
-
-    /// Writes down for how long a sandbox has run when it no longer does.
-    pub(super) fn count_seconds(&self, before: &Listed, now: i64) -> Result<()> {
-        let Some(started_at) = before.started_at.filter(|_| before.state.status() == Status::Running) else {
-            return Ok(());
-        };
-        let mut from = started_at;
-        while from < now {
-            let midnight = (day_of(from) + 1) * 24 * 60 * 60 * 1000;
-            let until = midnight.min(now);
-            let statement = "INSERT INTO sandbox_seconds (key_id, day, seconds) VALUES (?, ?, ?) \
-                ON CONFLICT (key_id, day) DO UPDATE SET seconds = seconds + excluded.seconds";
-            let seconds = (until - from + 500) / 1000;
-            self.write(statement, vec![before.owner.as_str().into(), day_of(from).into(), seconds.into()])?;
-            from = until;
-        }
-        Ok(())
     }
 
     /// The call that holds an idempotency key.
@@ -210,12 +188,11 @@ impl TenantActor {
         read(&pieces.into_iter().map(|piece| piece.text).collect::<String>())
     }
 
-    /// Forgets answers that are no longer replayed, and seconds of sandboxes that no budget asks for.
+    /// Forgets answers that are no longer replayed.
     pub(super) fn forget_answers(&self, now: i64) -> Result<()> {
         let old = now - KEPT_MILLIS;
         let which = "SELECT call_id FROM idempotency WHERE is_answered = 1 AND asked_at < ?";
         self.write(&format!("DELETE FROM answers WHERE call_id IN ({which})"), vec![old.into()])?;
-        self.write("DELETE FROM idempotency WHERE is_answered = 1 AND asked_at < ?", vec![old.into()])?;
-        self.write("DELETE FROM sandbox_seconds WHERE day < ?", vec![(day_of(now) - 100).into()])
+        self.write("DELETE FROM idempotency WHERE is_answered = 1 AND asked_at < ?", vec![old.into()])
     }
 }

@@ -11,6 +11,7 @@ use super::inquiry::{AuditRequest, Entries, Verified, VerifyRequest};
 use super::keys::{KeyRequest, Keys};
 use super::metrics::{MetricsRequest, Report};
 use super::permissions::Permissions;
+use super::usage::{UsageReport, UsageRequest};
 use crate::error::{Error, ErrorCode, Result};
 use crate::services::Tenant;
 
@@ -71,5 +72,9 @@ impl Tenant for Sight {
 
     fn metrics(&self, request: MetricsRequest) -> LocalBoxFuture<'_, Result<Report>> {
         self.tenant.metrics(request)
+    }
+
+    fn usage(&self, request: UsageRequest) -> LocalBoxFuture<'_, Result<UsageReport>> {
+        self.tenant.usage(request)
     }
 }

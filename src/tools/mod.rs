@@ -19,6 +19,7 @@ pub mod get_metrics;
 pub mod get_process;
 pub mod get_process_logs;
 pub mod get_sandbox;
+pub mod get_usage;
 pub mod kill_process;
 pub mod list_files;
 pub mod list_keys;
@@ -84,6 +85,7 @@ pub fn registry() -> Registry {
         Entry::of::<get_audit_log::GetAuditLog>(),
         Entry::of::<verify_audit_log::VerifyAuditLog>(),
         Entry::of::<get_metrics::GetMetrics>(),
+        Entry::of::<get_usage::GetUsage>(),
     ])
 }
 

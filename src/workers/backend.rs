@@ -33,6 +33,7 @@ use crate::tenant::inquiry::{AuditRequest, Entries, Verified, VerifyRequest};
 use crate::tenant::keys::{KeyRequest, Keys};
 use crate::tenant::metrics::{MetricsRequest, Report};
 use crate::tenant::signing::Signer;
+use crate::tenant::usage::{UsageReport, UsageRequest};
 use crate::trace::Trace;
 
 /// Until the tenant's object answers.
@@ -192,6 +193,10 @@ impl Tenant for TenantObject {
 
     fn metrics(&self, request: MetricsRequest) -> LocalBoxFuture<'_, Result<Report>> {
         async move { self.ask("/metrics", &request, Repeat::Harmless).await }.boxed_local()
+    }
+
+    fn usage(&self, request: UsageRequest) -> LocalBoxFuture<'_, Result<UsageReport>> {
+        async move { self.ask("/usage", &request, Repeat::Harmless).await }.boxed_local()
     }
 }
 

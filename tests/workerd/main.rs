@@ -42,3 +42,4 @@ mod sleeping;
 mod streams;
 mod sweeping;
 mod timeouts;
+mod usage;

@@ -395,7 +395,7 @@ mod tests {
 
     #[test]
     fn days_and_months_are_those_of_the_calendar() {
-        let noon = 1795_867_200_000; // 2026-11-28T12:00:00Z
+        let noon = 1_795_867_200_000; // 2026-11-28T12:00:00Z
         assert_eq!((day_text(day_of(noon)).as_str(), month_text(month_of(noon)).as_str()), ("2026-11-28", "2026-11"));
         assert_eq!(day_text(first_day(month_of(noon))), "2026-11-01");
         assert_eq!(parse_day("2026-11-28"), Some(day_of(noon)));

@@ -154,7 +154,7 @@ mod tests {
     use serde_json::{Value, json};
 
     /// 2026-11-28T12:00:00Z.
-    const NOW: i64 = 1795_867_200_000;
+    const NOW: i64 = 1_795_867_200_000;
 
     fn asked(input: Value) -> Result<UsageRequest> {
         request(&serde_json::from_value(input).unwrap(), NOW)

@@ -367,13 +367,14 @@ pub fn day_text(day: i64) -> String {
 
 /// The day of `2026-11-28`; `None` when the text is not one.
 pub fn parse_day(text: &str) -> Option<i64> {
-    // The calendar's own parser takes more forms than this one.
     let is_plain = text.len() == 10
         && text
             .bytes()
             .enumerate()
             .all(|(at, byte)| if [4, 7].contains(&at) { byte == b'-' } else { byte.is_ascii_digit() });
-    let date = is_plain.then(|| text.parse::<NaiveDate>().ok()).flatten()?;
+    let part = |from, to| text.get(from..to)?.parse::<u32>().ok();
+    let year = i32::try_from(part(0, 4)?).ok()?;
+    let date = NaiveDate::from_ymd_opt(year, part(5, 7)?, part(8, 10)?).filter(|_| is_plain)?;
     Some(day_number(date)).filter(|day| *day >= 0)
 }
 

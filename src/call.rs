@@ -50,8 +50,8 @@ pub trait Backend {
     /// What its [`Sandboxes`] noticed so far. A backend is one request's.
     fn observed(&self) -> Observed;
 
-    /// Takes one data point, where anybody keeps them.
-    fn measure(&self, point: &DataPoint);
+    /// Logs a line, and keeps its data point where anybody keeps them. The answer does not wait for it.
+    fn tell(&self, line: Value, point: DataPoint);
 }
 
 /// What every call has, whatever it carries.
@@ -370,8 +370,7 @@ fn redactor(backend: &dyn Backend, head: &CallHead) -> Redactor {
 fn write(backend: &dyn Backend, redactor: &Redactor, line: CallLine) {
     let masked = |text: Option<String>| text.map(|text| redactor.text(&text));
     let line = CallLine { tool: masked(line.tool), source: masked(line.source), ..line };
-    backend.measure(&DataPoint::from(&line));
-    backend.platform().log(&serde_json::to_value(&line).unwrap_or_default());
+    backend.tell(serde_json::to_value(&line).unwrap_or_default(), DataPoint::from(&line));
 }
 
 fn millis(duration: Duration) -> i64 {

@@ -292,8 +292,7 @@ impl Door {
         let platform = self.backend.platform();
         let line = CallLine::new("refused", self.began_at, &self.request_id, DOOR, &self.trace);
         let line = line.ended(Some(error), platform.now_millis() - self.began_at);
-        self.backend.measure(&DataPoint::from(&line));
-        platform.log(&serde_json::to_value(&line).unwrap_or_default());
+        self.backend.tell(serde_json::to_value(&line).unwrap_or_default(), DataPoint::from(&line));
     }
 
     fn problem(&self, error: &Error) -> worker::Result<Response> {

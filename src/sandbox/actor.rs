@@ -66,6 +66,8 @@ pub struct Inner {
     pub state: Rc<ObjectState>,
     pub env: Env,
     pub platform: WorkersPlatform,
+    /// What is stored, once it was read: [`Inner::load`] and [`Inner::save`] keep it, nobody else.
+    stored: RefCell<Option<Option<Stored>>>,
     pub start: RefCell<Option<SharedWork<Record>>>,
     pub destruction: RefCell<Option<SharedWork<Destroyed>>>,
     pub stop: RefCell<Option<SharedWork<Halt>>>,
@@ -101,6 +103,7 @@ impl DurableObject for SandboxActor {
             state,
             env,
             platform,
+            stored: RefCell::default(),
             start: RefCell::default(),
             destruction: RefCell::default(),
             stop: RefCell::default(),
@@ -198,7 +201,17 @@ impl Inner {
         self.state.storage().sql()
     }
 
+    /// What is stored; `None` when there is no sandbox.
     pub fn load(&self) -> Result<Option<Stored>> {
+        if let Some(known) = &*self.stored.borrow() {
+            return Ok(known.clone());
+        }
+        let stored = self.read()?;
+        self.stored.replace(Some(stored.clone()));
+        Ok(stored)
+    }
+
+    fn read(&self) -> Result<Option<Stored>> {
         #[derive(serde::Deserialize)]
         struct Row {
             stored: String,
@@ -220,6 +233,8 @@ impl Inner {
 
     pub fn save(&self, stored: &Stored) -> Result<()> {
         let text = serde_json::to_string(stored).map_err(Error::internal)?;
+        // Read again, unless it is written whole.
+        self.stored.replace(None);
         let sql = self.sql();
         sql.exec(
             "CREATE TABLE IF NOT EXISTS sandbox (id INTEGER PRIMARY KEY CHECK (id = 1), stored TEXT NOT NULL)",
@@ -228,7 +243,15 @@ impl Inner {
         .map_err(Error::internal)?;
         sql.exec("INSERT OR REPLACE INTO sandbox (id, stored) VALUES (1, ?)", vec![text.into()])
             .map_err(Error::internal)?;
+        self.stored.replace(Some(Some(stored.clone())));
         Ok(())
+    }
+
+    /// Forgets everything that is stored.
+    pub async fn erase(&self) -> Result<()> {
+        let erased = self.state.storage().delete_all().await.map_err(Error::internal);
+        self.stored.replace(None);
+        erased
     }
 
     /// Applies `event` and stores the result, in one turn.

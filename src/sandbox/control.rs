@@ -16,7 +16,7 @@ use super::sleep::{Use, note_use, renew_environment};
 use super::state::State;
 use super::transport::{Control, SendError, is_gone};
 use crate::error::{Error, ErrorCode, Result};
-use crate::workers::backend::response_headers;
+use crate::workers::fetch;
 use crate::workers::platform::random;
 
 /// The boot that a request means.
@@ -119,12 +119,11 @@ async fn body_text(request: &Request) -> Result<String> {
 }
 
 fn passed_on(response: web_sys::Response, boot_id: &str, generation: u32) -> Result<Response> {
-    let headers = worker::Headers::new();
-    for (name, value) in response_headers(&response) {
-        // Of a body that is passed on the runtime itself says how it is framed.
-        if !matches!(name.as_str(), "transfer-encoding" | "connection" | "date") {
-            headers.append(&name, &value).map_err(Error::internal)?;
-        }
+    let thrown = |error| Error::internal(fetch::describe(&error));
+    let headers = worker::Headers(web_sys::Headers::new_with_headers(&response.headers()).map_err(thrown)?);
+    // Of a body that is passed on the runtime itself says how it is framed.
+    for name in ["transfer-encoding", "connection", "date"] {
+        headers.delete(name).map_err(Error::internal)?;
     }
     headers.set(BOOT_ID_HEADER, boot_id).map_err(Error::internal)?;
     headers.set(GENERATION_HEADER, &generation.to_string()).map_err(Error::internal)?;

@@ -17,14 +17,15 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use futures_util::StreamExt;
+use futures_util::stream::LocalBoxStream;
+use futures_util::{FutureExt, StreamExt};
 use sandbox_api::{EncodedBytes, ExecExit, ExecRequest, HEARTBEAT_SECONDS, OutputChunk, event};
 
 use crate::error::{Error, ErrorCode, Result};
 use crate::events::{Channel, Event, EventSink, ReaderGone};
 use crate::identifier::SandboxId;
 use crate::platform::within;
-use crate::services::{ControlRequest, RequestBody, Services};
+use crate::services::{BodyError, ControlRequest, RequestBody, Services};
 use crate::sse::Decoder;
 
 /// Until the head of an answer; `sandboxd` answers a stream at once.
@@ -32,6 +33,9 @@ const HEAD_DEADLINE: Duration = Duration::from_secs(5);
 
 /// A stream that is silent for this long is broken: it carries heartbeats.
 const SILENCE_LIMIT: Duration = Duration::from_secs(4 * HEARTBEAT_SECONDS);
+
+/// Until a stream ends after its terminal event.
+const END_DEADLINE: Duration = Duration::from_secs(1);
 
 /// Requests made for one command in all.
 const ATTEMPTS: u32 = 3;
@@ -117,10 +121,22 @@ impl Exec {
             };
             for event in decoder.push(&bytes).map_err(|error| Broken::passing(error.to_string()))? {
                 if let Some(exit) = self.take(&event.name, &event.data).await? {
+                    self.let_end(chunks);
                     return Ok(exit);
                 }
             }
         }
+    }
+
+    /// Reads a stream that told everything to its end: one that is cut off takes its connection with it.
+    fn let_end(&self, mut chunks: LocalBoxStream<'static, Result<Vec<u8>, BodyError>>) {
+        let platform = self.services.platform.clone();
+        let end = async move {
+            let rest = async { while let Some(Ok(_)) = chunks.next().await {} };
+            // What does not end is cut off.
+            let _ = within(&*platform, END_DEADLINE, rest).await;
+        };
+        self.services.platform.background(end.boxed_local());
     }
 
     fn start_request(&self) -> Result<ControlRequest, Broken> {

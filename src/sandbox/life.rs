@@ -307,7 +307,7 @@ async fn end(inner: &Rc<Inner>, force: bool, patience: Duration) -> Result<Destr
     inner.tell_tenant(&stored.tenant, "/sandboxes/remove", &stored.record.sandbox_id).await?;
     // Platforms differ in whether the alarm goes with everything else.
     inner.state.storage().delete_alarm().await.map_err(Error::internal)?;
-    inner.state.storage().delete_all().await.map_err(Error::internal)?;
+    inner.erase().await?;
     inner.last_used.set(0);
     inner.alarm.set(None);
     Ok(Destroyed { destroyed_at: now, released })

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
+use serde_json::Value;
 use worker::{AnalyticsEngineDataPointBuilder, Context, Env};
 
 use super::body::{JsBody, request_to_js};
@@ -21,6 +22,7 @@ use crate::platform::Platform;
 use crate::sandbox::actor::object_name;
 use crate::sandbox::cause::START_MILLIS_HEADER;
 use crate::sandbox::control::{DEADLINE_HEADER, EXPECTED_BOOT_HEADER, GENERATION_HEADER};
+use crate::sandbox::host::TOKEN_VARIABLE;
 use crate::sandbox::life::START_DEADLINE;
 use crate::sandbox::record::{Create, Described, Destroyed, Record, Stopped, Woken};
 use crate::sandbox::settings::Update;
@@ -70,13 +72,20 @@ pub struct WorkersBackend {
     trace: Trace,
     observed: Rc<Cell<Observed>>,
     signer: Signer,
+    root_key: Option<String>,
+    /// Values that must not leave with an answer.
+    secrets: Vec<String>,
 }
 
 impl WorkersBackend {
     pub fn new(env: Env, context: Rc<Context>, trace: Trace) -> Self {
-        let signer = Signer::new(configured(&env, SIGNING_SECRET).as_deref());
-        let platform = Rc::new(WorkersPlatform(Lifetime::Request(context)));
-        Self { env, platform, trace, observed: Rc::default(), signer }
+        let root_key = configured(&env, "WORKER_API_KEY_SECRET");
+        let signing_secret = configured(&env, SIGNING_SECRET);
+        let signer = Signer::new(signing_secret.as_deref());
+        let several = root_key.iter().chain(&signing_secret).flat_map(|text| text.split(',').map(str::trim));
+        let secrets = several.map(str::to_owned).chain(configured(&env, TOKEN_VARIABLE)).collect();
+        let platform = Rc::new(WorkersPlatform(Lifetime::Request(context, Rc::default())));
+        Self { env, platform, trace, observed: Rc::default(), signer, root_key, secrets }
     }
 }
 
@@ -92,7 +101,7 @@ impl Backend for WorkersBackend {
     }
 
     fn root_key(&self) -> Option<String> {
-        configured(&self.env, "WORKER_API_KEY_SECRET")
+        self.root_key.clone()
     }
 
     fn signer(&self) -> &Signer {
@@ -100,9 +109,7 @@ impl Backend for WorkersBackend {
     }
 
     fn secrets(&self) -> Vec<String> {
-        let several = self.root_key().into_iter().chain(configured(&self.env, SIGNING_SECRET));
-        let several = several.flat_map(|text| text.split(',').map(|key| key.trim().to_owned()).collect::<Vec<_>>());
-        several.chain(configured(&self.env, "SANDBOX_HOST_TOKEN")).collect()
+        self.secrets.clone()
     }
 
     fn tenant(&self, name: &str) -> Rc<dyn Tenant> {
@@ -122,15 +129,25 @@ impl Backend for WorkersBackend {
         self.observed.get()
     }
 
-    fn measure(&self, point: &DataPoint) {
-        let Ok(dataset) = self.env.analytics_engine(ANALYTICS_BINDING) else { return };
-        let event = AnalyticsEngineDataPointBuilder::new()
-            .indexes([point.index.as_str()])
-            .blobs(point.blobs.iter().map(String::as_str))
-            .doubles(point.doubles.iter().copied());
-        if let Err(error) = event.write_to(&dataset) {
-            worker::console_error!("a data point was not taken: {error}");
-        }
+    fn tell(&self, line: Value, point: DataPoint) {
+        let (env, platform) = (self.env.clone(), self.platform.clone());
+        let told = async move {
+            platform.log(&line);
+            measure(&env, &point);
+        };
+        self.platform.background(told.boxed_local());
+    }
+}
+
+/// Takes one data point, where anybody keeps them.
+fn measure(env: &Env, point: &DataPoint) {
+    let Ok(dataset) = env.analytics_engine(ANALYTICS_BINDING) else { return };
+    let event = AnalyticsEngineDataPointBuilder::new()
+        .indexes([point.index.as_str()])
+        .blobs(point.blobs.iter().map(String::as_str))
+        .doubles(point.doubles.iter().copied());
+    if let Err(error) = event.write_to(&dataset) {
+        worker::console_error!("a data point was not taken: {error}");
     }
 }
 

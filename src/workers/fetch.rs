@@ -32,19 +32,56 @@ pub enum Destination<'a> {
 #[wasm_bindgen::prelude::wasm_bindgen]
 extern "C" {
     #[wasm_bindgen(catch, js_name = fetch)]
-    fn global_fetch(request: &web_sys::Request) -> Result<js_sys::Promise, JsValue>;
+    fn global_fetch(url: &str, init: &web_sys::RequestInit) -> Result<js_sys::Promise, JsValue>;
 
     /// The stub of an object. The runtime's own bindings keep of an error its text alone.
     type Stub;
 
     #[wasm_bindgen(method, catch)]
-    fn fetch(this: &Stub, request: &web_sys::Request) -> Result<js_sys::Promise, JsValue>;
+    fn fetch(this: &Stub, url: &str, init: &web_sys::RequestInit) -> Result<js_sys::Promise, JsValue>;
 }
 
 /// Sends a request and waits for the head of its answer.
 pub async fn send(destination: Destination<'_>, outgoing: Outgoing<'_>) -> Result<web_sys::Response, FetchError> {
-    let failed = |error: JsValue| FetchError::Failed(describe(&error));
     let abort = web_sys::AbortController::new().map_err(failed)?;
+    let answer = head(destination, &outgoing, &abort);
+    in_time(outgoing.deadline, &abort, answer).await
+}
+
+/// Asks an object of ours and waits for its whole answer, which has no limit but the one of whoever made it.
+pub async fn ask(
+    destination: Destination<'_>,
+    outgoing: Outgoing<'_>,
+) -> Result<(web_sys::Response, String), FetchError> {
+    let abort = web_sys::AbortController::new().map_err(failed)?;
+    let answer = async {
+        let response = head(destination, &outgoing, &abort).await?;
+        let text = whole(&response).await?;
+        Ok((response, text))
+    };
+    in_time(outgoing.deadline, &abort, answer).await
+}
+
+async fn in_time<T>(
+    deadline: Duration,
+    abort: &web_sys::AbortController,
+    answer: impl Future<Output = Result<T, FetchError>>,
+) -> Result<T, FetchError> {
+    let answer = std::pin::pin!(answer);
+    match select(answer, Delay::from(deadline)).await {
+        Either::Left((answer, _)) => answer,
+        Either::Right(((), _)) => {
+            abort.abort();
+            Err(FetchError::Deadline(deadline))
+        }
+    }
+}
+
+async fn head(
+    destination: Destination<'_>,
+    outgoing: &Outgoing<'_>,
+    abort: &web_sys::AbortController,
+) -> Result<web_sys::Response, FetchError> {
     let headers = web_sys::Headers::new().map_err(failed)?;
     for (name, value) in &outgoing.headers {
         headers.set(name, value).map_err(failed)?;
@@ -57,36 +94,20 @@ pub async fn send(destination: Destination<'_>, outgoing: Outgoing<'_>) -> Resul
     if let Some(body) = &outgoing.body {
         init.set_body(body);
     }
-    let request = web_sys::Request::new_with_str_and_init(&outgoing.url, &init).map_err(failed)?;
-    let answer = async move {
-        match destination {
-            Destination::Network => {
-                let promise = global_fetch(&request).map_err(failed)?;
-                let value = wasm_bindgen_futures::JsFuture::from(promise).await.map_err(failed)?;
-                value.dyn_into::<web_sys::Response>().map_err(failed)
-            }
-            Destination::Port(port) => {
-                let promise = port.fetch(&request).map_err(failed)?;
-                let value = wasm_bindgen_futures::JsFuture::from(promise).await.map_err(failed)?;
-                value.dyn_into::<web_sys::Response>().map_err(failed)
-            }
-            Destination::Object(namespace, name) => {
-                let stub = namespace.get_by_name(name).map_err(|error| FetchError::Failed(error.to_string()))?;
-                let stub: Stub = stub.into_rpc();
-                let promise = stub.fetch(&request).map_err(|error| thrown(&error))?;
-                let value = wasm_bindgen_futures::JsFuture::from(promise).await.map_err(|error| thrown(&error))?;
-                value.dyn_into::<web_sys::Response>().map_err(failed)
-            }
+    let (promise, fault): (_, fn(JsValue) -> FetchError) = match destination {
+        Destination::Network => (global_fetch(&outgoing.url, &init).map_err(failed)?, failed),
+        Destination::Port(port) => {
+            let request = web_sys::Request::new_with_str_and_init(&outgoing.url, &init).map_err(failed)?;
+            (port.fetch(&request).map_err(failed)?, failed)
+        }
+        Destination::Object(namespace, name) => {
+            let stub = namespace.get_by_name(name).map_err(|error| FetchError::Failed(error.to_string()))?;
+            let stub: Stub = stub.into_rpc();
+            (stub.fetch(&outgoing.url, &init).map_err(thrown)?, thrown)
         }
     };
-    let answer = std::pin::pin!(answer);
-    match select(answer, Delay::from(outgoing.deadline)).await {
-        Either::Left((answer, _)) => answer,
-        Either::Right(((), _)) => {
-            abort.abort();
-            Err(FetchError::Deadline(outgoing.deadline))
-        }
-    }
+    let value = wasm_bindgen_futures::JsFuture::from(promise).await.map_err(fault)?;
+    value.dyn_into::<web_sys::Response>().map_err(failed)
 }
 
 /// The whole body as text, at most `limit` bytes of it and within `deadline`.
@@ -113,11 +134,23 @@ pub async fn text(response: &web_sys::Response, limit: usize, deadline: Duration
     }
 }
 
+/// The whole body at once: in pieces it passes from JavaScript several times.
+async fn whole(response: &web_sys::Response) -> Result<String, FetchError> {
+    let buffer = response.array_buffer().map_err(failed)?;
+    let buffer = wasm_bindgen_futures::JsFuture::from(buffer).await.map_err(failed)?;
+    let bytes = js_sys::Uint8Array::new(&buffer).to_vec();
+    String::from_utf8(bytes).map_err(|error| FetchError::Failed(error.to_string()))
+}
+
+fn failed(error: JsValue) -> FetchError {
+    FetchError::Failed(describe(&error))
+}
+
 /// What the stub of an object threw.
-fn thrown(error: &JsValue) -> FetchError {
-    let is = |property: &str| js_sys::Reflect::get(error, &property.into()).is_ok_and(|value| value.is_truthy());
+fn thrown(error: JsValue) -> FetchError {
+    let is = |property: &str| js_sys::Reflect::get(&error, &property.into()).is_ok_and(|value| value.is_truthy());
     FetchError::Thrown(Thrown {
-        message: describe(error),
+        message: describe(&error),
         retryable: is("retryable"),
         overloaded: is("overloaded"),
         reset: is("durableObjectReset"),

@@ -16,9 +16,6 @@ use crate::fetch_error::{Repeat, asked};
 /// Holds an [`Error`] as percent-encoded JSON.
 const ERROR_HEADER: &str = "x-cloudflare-ops-error";
 
-/// Largest JSON body between the Worker and an object.
-const LARGEST_ANSWER: usize = 8 * 1024 * 1024;
-
 /// Binding of the tenants' objects.
 pub const TENANT_BINDING: &str = "TENANT";
 /// Binding of the sandboxes' objects.
@@ -61,14 +58,13 @@ impl Question<'_> {
         let send = async || {
             let (headers, body) = (headers.clone(), Some(body.as_str().into()));
             let outgoing = Outgoing { method: "POST", url: format!("{ORIGIN}{path}"), headers, body, deadline };
-            fetch::send(Destination::Object(objects, name), outgoing).await
+            fetch::ask(Destination::Object(objects, name), outgoing).await
         };
-        let response = asked(repeat, pause, send).await.map_err(|error| told(error, lost))?;
+        let (response, text) = asked(repeat, pause, send).await.map_err(|error| told(error, lost))?;
         see(&response);
         if let Some(error) = error_of(&response) {
             return Err(error);
         }
-        let text = fetch::text(&response, LARGEST_ANSWER, deadline).await.map_err(lost)?;
         if response.status() != 200 {
             return Err(Error::internal(format!("object {name} answered {}: {text}", response.status())));
         }

@@ -1,10 +1,11 @@
 //! Time, chance, background work and the log of the Workers runtime.
 
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use futures_util::future::LocalBoxFuture;
+use futures_util::future::{LocalBoxFuture, join_all};
 use worker::{Context, Date, Delay, State, console_error, console_log, console_warn};
 
 use crate::platform::Platform;
@@ -14,7 +15,8 @@ const ANSWER_FIRST: Duration = Duration::from_millis(1);
 
 /// What keeps work alive after the answer: a request's context, or an object.
 pub enum Lifetime {
-    Request(Rc<Context>),
+    /// And the work that waits for the answer to leave.
+    Request(Rc<Context>, Rc<RefCell<Vec<LocalBoxFuture<'static, ()>>>>),
     Object(Rc<State>),
 }
 
@@ -36,11 +38,18 @@ impl Platform for WorkersPlatform {
 
     fn background(&self, work: LocalBoxFuture<'static, ()>) {
         match &self.0 {
-            Lifetime::Request(context) => context.wait_until(async {
-                // One thread does both, and the answer comes first.
-                Delay::from(ANSWER_FIRST).await;
-                work.await;
-            }),
+            Lifetime::Request(context, waiting) => {
+                waiting.borrow_mut().push(work);
+                if waiting.borrow().len() > 1 {
+                    return;
+                }
+                let waiting = waiting.clone();
+                context.wait_until(async move {
+                    // One thread does both, and the answer comes first.
+                    Delay::from(ANSWER_FIRST).await;
+                    join_all(waiting.take()).await;
+                });
+            }
             Lifetime::Object(state) => state.wait_until(work),
         }
     }
@@ -54,12 +63,15 @@ impl Platform for WorkersPlatform {
     }
 }
 
-/// 122 random bits of the runtime's own generator, spread over 16 bytes by its UUID and the digest of another.
+/// Random bytes of the runtime's own generator.
 pub fn random() -> [u8; 16] {
-    use sha2::{Digest, Sha256};
-    let digest = Sha256::digest(format!("{}{}", uuid(), uuid()));
+    #[wasm_bindgen::prelude::wasm_bindgen]
+    extern "C" {
+        #[wasm_bindgen(js_namespace = crypto, js_name = getRandomValues)]
+        fn get_random_values(bytes: &mut [u8]);
+    }
     let mut bytes = [0; 16];
-    bytes.iter_mut().zip(digest).for_each(|(byte, random)| *byte = random);
+    get_random_values(&mut bytes);
     bytes
 }
 

@@ -21,7 +21,7 @@ use report::Report;
 /// How often each thing is done.
 #[derive(Clone, Copy)]
 pub(crate) struct Effort {
-    /// Rounds before those that count: they fill caches and let workerd compile.
+    /// Rounds before those that count: they fill caches, and let workerd compile what it runs often.
     pub(crate) warm_up: usize,
     /// Rounds of compared calls.
     pub(crate) rounds: usize,
@@ -38,7 +38,7 @@ pub(crate) struct Effort {
 }
 
 const WHOLE: Effort =
-    Effort { warm_up: 30, rounds: 400, starts: 40, execs: 400, file_bytes: 300_000_000, sandboxes: 50, crowds: 3 };
+    Effort { warm_up: 300, rounds: 400, starts: 40, execs: 400, file_bytes: 300_000_000, sandboxes: 50, crowds: 3 };
 const SMOKE: Effort =
     Effort { warm_up: 1, rounds: 4, starts: 2, execs: 5, file_bytes: 3_000_000, sandboxes: 3, crowds: 1 };
 

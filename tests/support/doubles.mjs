@@ -27,12 +27,12 @@ class DurableObjectNamespace {
     const [stub, fault] = [this.real.getByName(name), this.fault];
     let broken = false;
     return {
-      async fetch(request) {
-        if (!broken && fault.left > 0 && new URL(request.url).pathname.startsWith(fault.path)) {
+      async fetch(url, init) {
+        if (!broken && fault.left > 0 && new URL(url).pathname.startsWith(fault.path)) {
           fault.left -= 1;
           broken = true;
         }
-        if (!broken) return stub.fetch(request);
+        if (!broken) return stub.fetch(url, init);
         console.log(JSON.stringify({ thrown: fault.path, left: fault.left }));
         const error = new Error("Durable Object reset because its code was updated.");
         for (const property of fault.properties) error[property] = true;

@@ -10,21 +10,24 @@ use self::answer::{Measured, mask, spent};
 use crate::error::{Error, ErrorCode, Result};
 use crate::events::{Event, EventSink, NoEvents, RedactingSink};
 use crate::guardrails::{RateClass, Role};
+use crate::job::record::{Job, Order, Seed};
 use crate::log_line::{CallLine, DataPoint, LONGEST_TOOL, Observed};
 use crate::platform::{Platform, within};
 use crate::raw::{RawRequest, RawResponse};
 use crate::redaction::Redactor;
 use crate::registry::{CallFacts, Context, Entry, Prepared, Registry};
-use crate::services::{Sandboxes, Services, Tenant};
+use crate::services::{Jobs, Sandboxes, Services, Tenant};
 use crate::tenant::admission::{
-    Admission, AdmissionRequest, Identified, May, Outcome, Ruling, SandboxClaim, Settlement,
+    Admission, AdmissionRequest, Identified, Manner, May, Outcome, Ruling, SandboxClaim, Settlement,
 };
-use crate::tenant::credential::{self, Configured, Presented, Principal};
+use crate::tenant::approval;
+use crate::tenant::credential::{self, Configured, Credential, Presented, Principal};
 use crate::tenant::idempotency::{self, Wanted};
 use crate::tenant::limits::Standing;
 use crate::tenant::permissions::Requirement;
 use crate::tenant::sight::in_sight;
 use crate::tenant::signing::{Purpose, Signer};
+use crate::tools::job_info::JobInfo;
 use crate::trace::Trace;
 
 /// How long a call may be unsettled past its deadline before the books close it.
@@ -46,6 +49,8 @@ pub trait Backend {
     fn tenant(&self, name: &str) -> Rc<dyn Tenant>;
 
     fn sandboxes(&self, tenant: &str) -> Rc<dyn Sandboxes>;
+
+    fn jobs(&self, tenant: &str) -> Rc<dyn Jobs>;
 
     /// What its [`Sandboxes`] noticed so far. A backend is one request's.
     fn observed(&self) -> Observed;
@@ -77,11 +82,39 @@ pub struct ToolCall {
     pub arguments: Result<Value>,
 }
 
+/// A call that a job carries out.
+pub struct Attempt {
+    pub id: String,
+    /// Who asked for the job.
+    pub who: Principal,
+    pub tool: String,
+    pub arguments: Value,
+    pub arguments_signature: Option<String>,
+    pub trace: Trace,
+}
+
+/// Door of the calls that jobs carry out.
+const JOB_DOOR: &str = "job";
+
+/// 409: the arguments of a job are not those that it was made with, or no secret is left that signed them.
+fn changed() -> Error {
+    Error::new(ErrorCode::Conflict, "the arguments of the job are not those that were signed when it was asked for")
+}
+
 /// A call with raw bytes.
 pub struct RawCall {
     pub head: CallHead,
     pub tool: String,
     pub request: RawRequest,
+}
+
+/// What a call is answered with.
+#[derive(Debug, PartialEq)]
+pub enum Reply<A> {
+    /// Its output.
+    Output(A),
+    /// It became a job, which goes on without the caller.
+    Job(Box<JobInfo>),
 }
 
 /// What a door answers, and what it says beside it.
@@ -91,6 +124,8 @@ pub struct Answered<A> {
     pub standing: Option<Standing>,
     /// Whether the answer is that of an earlier call with the same idempotency key.
     pub is_replayed: bool,
+    /// Whether it was admitted, and so may have acted.
+    pub has_begun: bool,
 }
 
 impl Registry {
@@ -117,41 +152,95 @@ impl Registry {
             let tools: Vec<_> = tools.filter(|tool| permissions.check(&tool.requirement()).is_ok()).collect();
             json!({ "tools": tools })
         });
-        Answered { result, standing, is_replayed: false }
+        Answered { result, standing, is_replayed: false, has_begun: false }
     }
 
-    /// Carries out one call and answers the tool's output.
-    pub async fn call(&self, backend: &dyn Backend, call: ToolCall, events: Rc<dyn EventSink>) -> Answered<Value> {
+    /// Carries out one call and answers the tool's output, or the job that it became.
+    pub async fn call(
+        &self,
+        backend: &dyn Backend,
+        call: ToolCall,
+        events: Rc<dyn EventSink>,
+    ) -> Answered<Reply<Value>> {
+        let who = self.authenticate(backend, &call.head);
+        self.carry_out(backend, call, who, Manner::Ordinary, events).await
+    }
+
+    /// Carries out what a job was asked for, by whom it was asked. The arguments must be those that were signed then.
+    pub async fn attempt(
+        &self,
+        backend: &dyn Backend,
+        attempt: Attempt,
+        events: Rc<dyn EventSink>,
+    ) -> Answered<Reply<Value>> {
+        let Attempt { id, who, tool, arguments, arguments_signature, trace } = attempt;
+        let signed = signatures(backend, &tool, &arguments.to_string());
+        let is_signed = arguments_signature.is_some_and(|signature| signed.contains(&signature));
+        let arguments = if is_signed { Ok(arguments) } else { Err(changed()) };
+        let head = CallHead { id, door: JOB_DOOR, presented: Presented::default(), idempotency_key: None, trace };
+        let call = ToolCall { head, tool, arguments };
+        self.carry_out(backend, call, Ok(who), Manner::Attempt, events).await
+    }
+
+    async fn carry_out(
+        &self,
+        backend: &dyn Backend,
+        call: ToolCall,
+        who: Result<Principal>,
+        manner: Manner,
+        events: Rc<dyn EventSink>,
+    ) -> Answered<Reply<Value>> {
         let platform = backend.platform();
         let redactor = redactor(backend, &call.head);
-        let facts = CallFacts { streams: events.streams(), registry: self, platform: &*platform, redactor: &redactor };
+        // Nobody waits for a job, so that it may last as long as a stream.
+        let streams = events.streams() || manner == Manner::Attempt;
+        let facts = CallFacts { streams, registry: self, platform: &*platform, redactor: &redactor };
         let entry = self.get(&call.tool).ok_or_else(|| unknown_tool(&call.tool));
         let asked = Asked::new(entry.as_ref().ok(), &redactor.text(&call.tool));
         // 1. Decode and validate: what is wrong becomes a verdict that travels on.
-        let text = call.arguments.as_ref().map(Value::to_string).unwrap_or_default();
-        let asked = Asked { bytes_in: length(&text), ..asked };
-        let signatures = signatures(backend, &asked.requirement.tool, &text);
+        let sent = call.arguments.as_ref().map(Value::to_string).unwrap_or_default();
+        let asked = Asked { bytes_in: length(&sent), ..asked };
+        let signatures = signatures(backend, &asked.requirement.tool, &sent);
         let prepared = entry.and_then(|entry| call.arguments.and_then(|arguments| entry.prepare(arguments, &facts)));
         let prepared = checked_key(&call.head).and(prepared);
+        let manner = if prepared.as_ref().is_ok_and(|call| call.is_preview) { Manner::Preview } else { manner };
         let sink = Rc::new(RedactingSink::new(events, &redactor));
-        let answered = run(backend, &call.head, asked, signatures, prepared, sink.clone(), &redactor).await;
+        let work = Work { head: &call.head, who, asked, manner, sent, signatures, prepared };
+        let answered = run(backend, work, sink.clone(), &redactor).await;
         // What a reader that left would have been told is lost with it, and so is no fault of the call.
         let _ = sink.finish().await;
         answered
     }
 
     /// Carries out one call on a raw route. Raw bytes are exact: neither capped nor redacted.
-    pub async fn call_raw(&self, backend: &dyn Backend, call: RawCall) -> Answered<RawResponse> {
+    pub async fn call_raw(&self, backend: &dyn Backend, call: RawCall) -> Answered<Reply<RawResponse>> {
         let platform = backend.platform();
         let redactor = redactor(backend, &call.head);
         let facts = CallFacts { streams: false, registry: self, platform: &*platform, redactor: &redactor };
         let entry = self.get(&call.tool).ok_or_else(|| unknown_tool(&call.tool));
         let asked = Asked::new(entry.as_ref().ok(), &redactor.text(&call.tool));
         let asked = Asked { bytes_in: call.request.length.unwrap_or(0), ..asked };
+        let sent = call.request.arguments().to_string();
         let prepared = entry.and_then(|entry| entry.prepare_raw(call.request, &facts));
         let prepared = no_key(&call.head).and(prepared);
-        run(backend, &call.head, asked, Vec::new(), prepared, Rc::new(NoEvents), &redactor).await
+        let who = self.authenticate(backend, &call.head);
+        let (manner, signatures) = (Manner::Raw, Vec::new());
+        let work = Work { head: &call.head, who, asked, manner, sent, signatures, prepared };
+        run(backend, work, Rc::new(NoEvents), &redactor).await
     }
+}
+
+/// A call on its way through the steps that all have.
+struct Work<'a, A> {
+    head: &'a CallHead,
+    who: Result<Principal>,
+    asked: Asked,
+    manner: Manner,
+    /// The arguments as they were sent, as JSON.
+    sent: String,
+    /// Over tool and arguments, by each of the secrets.
+    signatures: Vec<String>,
+    prepared: Result<Prepared<A>>,
 }
 
 /// What is known of the tool that was asked for, though there be none of that name.
@@ -175,8 +264,8 @@ impl Asked {
                 bytes_in: 0,
             },
             None => {
-                let tool = name.chars().take(LONGEST_TOOL).collect();
-                let requirement = Requirement { tool, role: Role::Viewer, scopes: Vec::new() };
+                let tool: String = name.chars().take(LONGEST_TOOL).collect();
+                let requirement = Requirement::of(&tool, Role::Viewer);
                 Self { requirement, rate_class: RateClass::Read, output_cap_bytes: None, told_once: &[], bytes_in: 0 }
             }
         }
@@ -216,28 +305,32 @@ fn signatures(backend: &dyn Backend, tool: &str, arguments: &str) -> Vec<String>
 /// Steps 2 to 5, the same for every kind of answer.
 async fn run<A>(
     backend: &dyn Backend,
-    head: &CallHead,
-    asked: Asked,
-    signatures: Vec<String>,
-    prepared: Result<Prepared<A>>,
+    work: Work<'_, A>,
     events: Rc<dyn EventSink>,
     redactor: &Redactor,
-) -> Answered<A>
+) -> Answered<Reply<A>>
 where
     A: Measured + 'static,
 {
+    let Work { head, who, asked, manner, sent, signatures, prepared } = work;
     let platform = backend.platform();
     let started_at = platform.now_millis();
     let tool = asked.requirement.tool.clone();
     let line = CallLine { tool: Some(tool), ..CallLine::new("call", started_at, &head.id, head.door, &head.trace) };
     let refuse = |line: CallLine, error: Error, standing: Option<Standing>| {
         write(backend, redactor, line.ended(Some(&error), platform.now_millis() - started_at));
-        Answered { result: Err(mask(error, redactor)), standing, is_replayed: false }
+        Answered { result: Err(mask(error, redactor)), standing, is_replayed: false, has_begun: false }
+    };
+    let deferred = |line: CallLine, told: Result<JobInfo>, standing, is_replayed| match told {
+        Ok(job) => {
+            let ended = line.ended(None, platform.now_millis() - started_at);
+            write(backend, redactor, CallLine { outcome: DEFERRED.to_owned(), ..ended });
+            Answered { result: Ok(Reply::Job(Box::new(job))), standing, is_replayed, has_begun: false }
+        }
+        Err(error) => refuse(line, error, standing),
     };
     // 2. Admit: who first, then one hop to the tenant's object.
-    let (root_key, signer) = (backend.root_key(), backend.signer());
-    let configured = Configured { root_key: root_key.as_deref(), signer };
-    let principal = match credential::authenticate(&configured, &head.presented, started_at) {
+    let principal = match who {
         Ok(principal) => principal,
         Err(error) => return refuse(line, error, None),
     };
@@ -250,10 +343,12 @@ where
         call_id: head.id.clone(),
         door: head.door.to_owned(),
         requirement: asked.requirement,
-        rate_class: asked.rate_class,
+        rate_class: if manner == Manner::Preview { RateClass::Read } else { asked.rate_class },
         arguments: recorded,
         arguments_signature: signatures.first().cloned(),
         claim: claim.clone(),
+        manner,
+        inspected: None,
         verdict: prepared.as_ref().err().cloned(),
         idempotency: wanted.map(|key| Wanted { key, fingerprints: signatures }),
         at: started_at,
@@ -267,7 +362,19 @@ where
         ..line
     };
     let tenant = backend.tenant(&principal.tenant);
-    let admission = tenant.admit(request).await;
+    // What becomes a job is written down whole; of any other call the arguments stay here.
+    let order = Order {
+        tenant: principal.tenant.clone(),
+        permissions: match &principal.credential {
+            Credential::Token { permissions, .. } => Some(permissions.clone()),
+            _ => None,
+        },
+        requirement: request.requirement.clone(),
+        recorded: request.arguments.clone(),
+        arguments_signature: request.arguments_signature.clone(),
+        holds_key,
+    };
+    let admission = admit(&*tenant, request, &sent).await;
     let admitted_at = platform.now_millis();
     let line = CallLine { admission_ms: Some(admitted_at - started_at), ..line };
     let (standing, ruling) = match admission {
@@ -280,15 +387,28 @@ where
         (Ruling::Replayed(answer), _) => {
             let result = A::replayed(answer);
             write(backend, redactor, line.ended(result.as_ref().err(), admitted_at - started_at));
-            return Answered { result, standing, is_replayed: true };
+            return Answered { result: result.map(Reply::Output), standing, is_replayed: true, has_begun: false };
+        }
+        (Ruling::Job(job), _) => {
+            let told = known_job(&*backend.jobs(&principal.tenant), *job).await;
+            return deferred(line, told, standing, true);
+        }
+        (Ruling::Deferred(job), _) => {
+            let seed = Seed { job: *job, order, arguments: sent };
+            let told = new_job(&*backend.jobs(&principal.tenant), seed).await;
+            return deferred(line, told, standing, false);
+        }
+        (Ruling::Inspect(_), _) => {
+            return refuse(line, Error::internal("the rules for approval were not answered"), standing);
         }
     };
     // 3. Act.
     let services = Services {
         platform: platform.clone(),
-        tenant: in_sight(tenant.clone(), &admitted.permissions),
+        tenant: in_sight(tenant.clone(), &admitted.permissions, &principal.key_id),
         sandboxes: backend.sandboxes(&principal.tenant),
-        signer: signer.clone(),
+        jobs: backend.jobs(&principal.tenant),
+        signer: backend.signer().clone(),
     };
     let context = Context {
         call_id: head.id.clone(),
@@ -315,6 +435,7 @@ where
     let cause = result.as_ref().err().and_then(|error| error.cause.clone());
     let result = result
         .and_then(|output| output.finished(asked.output_cap_bytes, redactor))
+        .map(|output| if manner == Manner::Attempt { output.kept(asked.told_once) } else { output })
         .map_err(|error| mask(error, redactor));
     // 5. Settle: after the answer, or before it when the answer is to be given again.
     let bytes_out = result.as_ref().ok().and_then(Measured::bytes);
@@ -345,7 +466,33 @@ where
     } else {
         platform.background(settled.boxed_local())
     }
-    Answered { result, standing, is_replayed: false }
+    Answered { result: result.map(Reply::Output), standing, is_replayed: false, has_begun: true }
+}
+
+/// Outcome of a call that became a job, in its line of the log.
+const DEFERRED: &str = "deferred";
+
+/// One hop to the tenant's object; a second one where the decision depends on the arguments.
+async fn admit(tenant: &dyn Tenant, request: AdmissionRequest, sent: &str) -> Result<Admission> {
+    let admission = tenant.admit(request.clone()).await?;
+    let Ruling::Inspect(rules) = &admission.ruling else { return Ok(admission) };
+    let sent: Value = serde_json::from_str(sent).map_err(Error::internal)?;
+    let inspected = Some(approval::inspect(rules, &sent));
+    tenant.admit(AdmissionRequest { inspected, ..request }).await
+}
+
+/// Makes a new job known to its object.
+async fn new_job(jobs: &dyn Jobs, seed: Seed) -> Result<JobInfo> {
+    let told = jobs.create(&seed).await;
+    told.map(JobInfo::of).map_err(|error| error.detail("jobId", seed.job.job_id))
+}
+
+/// The job that a call is already; one that is on its way to its object as the tenant lists it.
+async fn known_job(jobs: &dyn Jobs, job: Job) -> Result<JobInfo> {
+    match jobs.describe(&job.job_id).await {
+        Err(error) if error.code == ErrorCode::NotFound => Ok(JobInfo::from(job)),
+        told => told.map(JobInfo::of),
+    }
 }
 
 async fn settle(platform: Rc<dyn Platform>, tenant: Rc<dyn Tenant>, call_id: String, settlement: Settlement) {

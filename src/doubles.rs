@@ -11,14 +11,16 @@ use futures_util::{FutureExt, StreamExt};
 
 use crate::error::{Error, ErrorCode, Result};
 use crate::identifier::SandboxId;
+use crate::job::record::{Decision, Seed, Told};
 use crate::platform::Platform;
 use crate::sandbox::record::{Create, Described, Destroyed, Record, Stopped, Woken};
 use crate::sandbox::settings::{Settings, Update};
 use crate::sandbox::state::State;
-use crate::services::{Body, BodyError, ControlRequest, ControlResponse, Sandboxes, Services, Tenant};
+use crate::services::{Body, BodyError, ControlRequest, ControlResponse, Jobs, Sandboxes, Services, Tenant};
 use crate::tenant::admission::{Admission, AdmissionRequest, Identified, ListRequest, Listing, Settlement};
 use crate::tenant::credential::Principal;
 use crate::tenant::inquiry::{AuditRequest, Entries, Verified, VerifyRequest};
+use crate::tenant::jobs::{JobListRequest, JobListing};
 use crate::tenant::keys::{KeyRequest, Keys};
 use crate::tenant::metrics::{MetricsRequest, Report};
 use crate::tenant::signing::Signer;
@@ -59,6 +61,7 @@ impl Script {
             platform: Rc::new(NoWaiting),
             tenant: script.clone(),
             sandboxes: script.clone(),
+            jobs: script.clone(),
             signer: Signer::default(),
         };
         (script, services)
@@ -135,6 +138,20 @@ impl Sandboxes for Script {
     }
 }
 
+impl Jobs for Script {
+    fn create<'a>(&'a self, _: &'a Seed) -> LocalBoxFuture<'a, Result<Told>> {
+        unwritten()
+    }
+
+    fn describe<'a>(&'a self, _: &'a str) -> LocalBoxFuture<'a, Result<Told>> {
+        unwritten()
+    }
+
+    fn decide<'a>(&'a self, _: &'a str, _: &'a Decision) -> LocalBoxFuture<'a, Result<Told>> {
+        unwritten()
+    }
+}
+
 impl Tenant for Script {
     fn admit(&self, _: AdmissionRequest) -> LocalBoxFuture<'_, Result<Admission>> {
         unwritten()
@@ -162,6 +179,10 @@ impl Tenant for Script {
 
     fn list_sandboxes(&self, _: ListRequest) -> LocalBoxFuture<'_, Result<Listing>> {
         ready(Ok(Listing::default())).boxed_local()
+    }
+
+    fn list_jobs(&self, _: JobListRequest) -> LocalBoxFuture<'_, Result<JobListing>> {
+        unwritten()
     }
 
     fn metrics(&self, _: MetricsRequest) -> LocalBoxFuture<'_, Result<Report>> {

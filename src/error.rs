@@ -18,6 +18,7 @@ pub enum ErrorCode {
     InvalidArguments,
     Unauthenticated,
     Forbidden,
+    ApprovalRejected,
     NotFound,
     MethodNotAllowed,
     Conflict,
@@ -50,12 +51,13 @@ struct Row {
 
 impl ErrorCode {
     /// Every code, in the order of the documentation.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 27] = [
         Self::MalformedRequest,
         Self::UnknownTool,
         Self::InvalidArguments,
         Self::Unauthenticated,
         Self::Forbidden,
+        Self::ApprovalRejected,
         Self::NotFound,
         Self::MethodNotAllowed,
         Self::Conflict,
@@ -86,6 +88,7 @@ impl ErrorCode {
             Self::InvalidArguments => (400, "Invalid arguments", false),
             Self::Unauthenticated => (401, "Not authenticated", false),
             Self::Forbidden => (403, "Forbidden", false),
+            Self::ApprovalRejected => (403, "Approval rejected", false),
             Self::NotFound => (404, "Not found", false),
             Self::MethodNotAllowed => (405, "Method not allowed", false),
             Self::Conflict => (409, "Conflict", false),

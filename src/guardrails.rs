@@ -46,6 +46,10 @@ pub enum Scope {
     AuditRead,
     #[serde(rename = "usage:read")]
     UsageRead,
+    #[serde(rename = "jobs:read")]
+    JobsRead,
+    #[serde(rename = "jobs:approve")]
+    JobsApprove,
 }
 
 impl Scope {
@@ -60,15 +64,19 @@ impl Scope {
             Self::TokensCreate => "tokens:create",
             Self::AuditRead => "audit:read",
             Self::UsageRead => "usage:read",
+            Self::JobsRead => "jobs:read",
+            Self::JobsApprove => "jobs:approve",
         }
     }
 }
 
-/// Whether a person has to agree before the call acts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+/// Whether another key has to approve a call before it acts. Rules of a key can ask for more, see `tenant::approval`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum Approval {
+    #[default]
     NotNeeded,
+    Needed,
 }
 
 /// How a call runs.
@@ -97,7 +105,7 @@ pub struct Guardrails {
     pub role: Role,
     /// Rights that the key must hold, all of them.
     pub scopes: &'static [Scope],
-    /// Whether a person has to agree first.
+    /// Whether another key has to approve every call first.
     pub approval: Approval,
     /// Seconds within which a call is answered when its arguments name none.
     pub default_timeout: u32,

@@ -16,12 +16,14 @@ pub mod fetch_error;
 pub mod identifier;
 pub mod log_line;
 pub mod platform;
+pub mod preview;
 pub mod redaction;
 pub mod schema;
 pub mod services;
 pub mod sse;
 pub mod trace;
 
+pub mod job;
 pub mod sandbox;
 pub mod tenant;
 pub mod webhook;

@@ -38,6 +38,13 @@ pub struct RawRequest {
 }
 
 impl RawRequest {
+    /// Its parameters as the arguments of the tool, for rules on arguments.
+    pub fn arguments(&self) -> Value {
+        let decoded = |text: &String| percent_encoding::percent_decode_str(text).decode_utf8_lossy().into_owned();
+        let fields = self.parameters.iter().map(|(name, text)| (name.clone(), Value::String(decoded(text))));
+        Value::Object(fields.collect())
+    }
+
     /// A parameter of the path; empty when the route has none of that name.
     pub fn parameter(&self, name: &str) -> &str {
         self.parameters.get(name).map(String::as_str).unwrap_or_default()
@@ -106,6 +113,7 @@ pub fn prepare<T: RawTool>(request: RawRequest, _facts: &CallFacts<'_>) -> Resul
     Ok(Prepared {
         claim,
         recorded: bounded(record(&request)),
+        is_preview: false,
         deadline: TRANSFER_DEADLINE,
         act: Box::new(move |context, _events: Rc<dyn EventSink>| {
             async move { T::raw(context, request).await }.boxed_local()

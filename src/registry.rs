@@ -20,6 +20,7 @@ use crate::error::{Error, Result, field_name};
 use crate::events::EventSink;
 use crate::guardrails::{Annotations, Execution, Guardrails};
 use crate::platform::Platform;
+use crate::preview::{self, DryRun};
 use crate::raw::{RawContract, RawRequest, RawResponse, RawTool};
 use crate::redaction::{Redactor, without_credentials, without_userinfo};
 use crate::sandbox::record::{Create, GitSource, Record};
@@ -128,6 +129,11 @@ pub trait Tool: 'static {
         f64::from(Self::GUARDRAILS.default_timeout)
     }
 
+    /// What the call would do, a sentence each, found out without changing anything. Only asked of tools that are destructive.
+    fn preview(context: Context, _input: Self::Input) -> impl Future<Output = Result<Vec<String>>> {
+        std::future::ready(preview::in_sandbox(&context, format!("{}.", Self::ANNOTATIONS.title)))
+    }
+
     fn call(
         context: Context,
         input: Self::Input,
@@ -140,6 +146,8 @@ pub struct Prepared<A> {
     pub claim: SandboxClaim,
     /// Arguments as the audit records them.
     pub recorded: Value,
+    /// Whether it only says what it would do.
+    pub is_preview: bool,
     /// After this the call has no outcome.
     pub deadline: Duration,
     pub act: Act<A>,
@@ -170,8 +178,9 @@ pub struct Description {
 impl Description {
     /// What the tool asks of its caller.
     pub fn requirement(&self) -> Requirement {
-        let Guardrails { role, scopes, .. } = self.guardrails;
-        Requirement { tool: self.name.to_owned(), role, scopes: scopes.to_vec() }
+        let Guardrails { role, scopes, approval, .. } = self.guardrails;
+        let destructive = self.annotations.destructive_hint;
+        Requirement { tool: self.name.to_owned(), role, scopes: scopes.to_vec(), approval, destructive }
     }
 }
 
@@ -191,11 +200,15 @@ pub struct Entry {
 
 impl Entry {
     pub fn of<T: Tool>() -> Self {
+        let mut input_schema = schema::self_contained::<T::Input>();
+        if T::ANNOTATIONS.destructive_hint {
+            preview::add_to(&mut input_schema);
+        }
         Self {
             description: Description {
                 name: T::NAME,
                 description: T::DESCRIPTION,
-                input_schema: schema::self_contained::<T::Input>(),
+                input_schema,
                 output_schema: schema::self_contained::<T::Output>(),
                 annotations: T::ANNOTATIONS,
                 guardrails: T::GUARDRAILS,
@@ -270,18 +283,24 @@ fn violation(error: &jsonschema::ValidationError<'_>) -> (String, String) {
     }
 }
 
-fn prepare<T: Tool>(arguments: Value, facts: &CallFacts<'_>) -> Result<Prepared<Value>> {
+fn prepare<T: Tool>(mut arguments: Value, facts: &CallFacts<'_>) -> Result<Prepared<Value>> {
     let recorded = record::<T>(&arguments, facts.redactor);
+    let is_preview = T::ANNOTATIONS.destructive_hint && preview::take(&mut arguments);
     let input: T::Input =
         serde_json::from_value(whole_numbers(arguments)).map_err(|error| Error::invalid("", error.to_string()))?;
     let claim = T::claim(&input, facts)?;
     let timeout = Duration::try_from_secs_f64(T::timeout_seconds(&input)).map_err(Error::internal)?;
     Ok(Prepared {
-        claim,
+        claim: if is_preview { preview::claim(claim) } else { claim },
         recorded,
+        is_preview,
         deadline: START_ALLOWANCE + timeout + ANSWER_ALLOWANCE,
         act: Box::new(move |context, events| {
             async move {
+                if is_preview {
+                    let effects = T::preview(context.clone(), input).await?;
+                    return serde_json::to_value(DryRun::new(T::NAME, &context, effects)).map_err(Error::internal);
+                }
                 let output = T::call(context, input, events).await?;
                 serde_json::to_value(output).map_err(Error::internal)
             }

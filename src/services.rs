@@ -9,12 +9,14 @@ use futures_util::stream::LocalBoxStream;
 
 use crate::error::Result;
 use crate::identifier::SandboxId;
+use crate::job::record::{Decision, Seed, Told};
 use crate::platform::Platform;
 use crate::sandbox::record::{Create, Described, Destroyed, Record, Stopped, Woken};
 use crate::sandbox::settings::Update;
 use crate::tenant::admission::{Admission, AdmissionRequest, Identified, ListRequest, Listing, Settlement};
 use crate::tenant::credential::Principal;
 use crate::tenant::inquiry::{AuditRequest, Entries, Verified, VerifyRequest};
+use crate::tenant::jobs::{JobListRequest, JobListing};
 use crate::tenant::keys::{KeyRequest, Keys};
 use crate::tenant::metrics::{MetricsRequest, Report};
 use crate::tenant::signing::Signer;
@@ -26,6 +28,7 @@ pub struct Services {
     pub platform: Rc<dyn Platform>,
     pub tenant: Rc<dyn Tenant>,
     pub sandboxes: Rc<dyn Sandboxes>,
+    pub jobs: Rc<dyn Jobs>,
     /// Signs ids of keys, and tokens.
     pub signer: Signer,
 }
@@ -43,9 +46,21 @@ pub trait Tenant {
     fn verify_audit(&self, request: VerifyRequest) -> LocalBoxFuture<'_, Result<Verified>>;
     fn settle(&self, settlement: Settlement) -> LocalBoxFuture<'_, Result<()>>;
     fn list_sandboxes(&self, request: ListRequest) -> LocalBoxFuture<'_, Result<Listing>>;
+    fn list_jobs(&self, request: JobListRequest) -> LocalBoxFuture<'_, Result<JobListing>>;
     fn metrics(&self, request: MetricsRequest) -> LocalBoxFuture<'_, Result<Report>>;
     /// What its keys have used.
     fn usage(&self, request: UsageRequest) -> LocalBoxFuture<'_, Result<UsageReport>>;
+}
+
+/// The jobs of the caller's tenant. Only one that the tenant lists is asked about.
+pub trait Jobs {
+    /// Makes the job known to its object; again it changes nothing.
+    fn create<'a>(&'a self, seed: &'a Seed) -> LocalBoxFuture<'a, Result<Told>>;
+
+    fn describe<'a>(&'a self, job_id: &'a str) -> LocalBoxFuture<'a, Result<Told>>;
+
+    /// Approves or rejects it.
+    fn decide<'a>(&'a self, job_id: &'a str, decision: &'a Decision) -> LocalBoxFuture<'a, Result<Told>>;
 }
 
 /// The sandboxes of the caller's tenant.

@@ -6,10 +6,12 @@
 use serde_json::{Map, Value, json};
 
 use crate::error::{ErrorCode, Problem};
+use crate::preview::DryRun;
 use crate::raw::RawContent;
 use crate::registry::{Description, Entry, Method, Registry};
 use crate::schema;
 use crate::tools;
+use crate::tools::job_info::JobInfo;
 
 /// The document as JSON, with a line end.
 pub fn json() -> String {
@@ -44,6 +46,8 @@ fn document(registry: &Registry) -> Value {
     let mut paths = Map::new();
     let mut schemas = Map::new();
     schemas.insert("Problem".to_owned(), schema::self_contained::<Problem>());
+    schemas.insert("Job".to_owned(), schema::self_contained::<JobInfo>());
+    schemas.insert("DryRun".to_owned(), schema::self_contained::<DryRun>());
     open_paths(&mut paths);
     for tool in registry.list().map(Entry::description) {
         let type_name = pascal(tool.name);
@@ -74,6 +78,7 @@ fn document(registry: &Registry) -> Value {
         "paths": paths,
         "components": {
             "schemas": schemas,
+            "responses": shared_responses(),
             "securitySchemes": { "bearer": { "type": "http", "scheme": "bearer" } },
         },
     })
@@ -171,7 +176,7 @@ fn tool_operation(tool: &Description) -> Value {
         "description": "Server-sent events: stdout and stderr with {data, encoding, offset}, or ready and change of a watch, \
             then exactly one of result (the output) and error (the problem).",
     });
-    let mut success = output(&type_name);
+    let mut success = output(tool, &type_name);
     if let Some(Value::Object(content)) = success.get_mut("content") {
         content.insert("text/event-stream".to_owned(), json!({ "schema": events }));
     }
@@ -203,7 +208,7 @@ fn resource_operation(tool: &Description, route: &crate::registry::Route, index:
         "description": format!("The tool {} as a resource.", tool.name),
         "tags": ["resources"],
         "parameters": parameters,
-        "responses": responses(output(&type_name), COMMON),
+        "responses": responses(output(tool, &type_name), COMMON),
     });
     if let (true, Some(body), Value::Object(operation)) = (has_body, resource_body(tool, &in_path), &mut operation) {
         operation.insert("requestBody".to_owned(), body);
@@ -292,22 +297,33 @@ fn body(tool: &Description) -> Value {
     json!({ "required": required, "content": { "application/json": { "schema": schema } } })
 }
 
-fn output(type_name: &str) -> Value {
-    let schema = json!({ "$ref": format!("#/components/schemas/{type_name}Output") });
+fn output(tool: &Description, type_name: &str) -> Value {
+    let mut schema = json!({ "$ref": format!("#/components/schemas/{type_name}Output") });
+    if tool.annotations.destructive_hint {
+        schema = json!({ "anyOf": [schema, { "$ref": "#/components/schemas/DryRun" }] });
+    }
     json!({ "description": "The tool's output", "content": { "application/json": { "schema": schema } } })
 }
 
 fn responses(success: Value, codes: &[ErrorCode]) -> Value {
     let mut all = Map::new();
     all.insert("200".to_owned(), success);
+    all.insert("202".to_owned(), json!({ "$ref": "#/components/responses/Job" }));
     problems(&mut all, codes);
     Value::Object(all)
 }
 
 /// One response for each status, naming the codes that have it.
 fn problems(responses: &mut Map<String, Value>, codes: &[ErrorCode]) {
-    let statuses: std::collections::BTreeSet<u16> = codes.iter().map(|code| code.status()).collect();
-    for status in statuses {
+    for status in codes.iter().map(|code| code.status()) {
+        responses.insert(status.to_string(), json!({ "$ref": format!("#/components/responses/Problem{status}") }));
+    }
+}
+
+/// What many operations answer: a problem for each status, and the job that a call became.
+fn shared_responses() -> Map<String, Value> {
+    let mut shared = Map::new();
+    for status in ErrorCode::ALL.iter().map(|code| code.status()) {
         let names: Vec<String> =
             ErrorCode::ALL.iter().filter(|code| code.status() == status).map(|code| code.as_str()).collect();
         let schema = json!({ "$ref": "#/components/schemas/Problem" });
@@ -315,8 +331,15 @@ fn problems(responses: &mut Map<String, Value>, codes: &[ErrorCode]) {
             "description": names.join(", "),
             "content": { "application/problem+json": { "schema": schema } },
         });
-        responses.insert(status.to_string(), response);
+        shared.insert(format!("Problem{status}"), response);
     }
+    let job = json!({
+        "description": "The call became a job",
+        "headers": { "Location": { "description": "Path of the job", "schema": { "type": "string" } } },
+        "content": { "application/json": { "schema": { "$ref": "#/components/schemas/Job" } } },
+    });
+    shared.insert("Job".to_owned(), job);
+    shared
 }
 
 fn parameter(tool: &Description, name: &str, place: &str) -> Value {

@@ -22,7 +22,7 @@ use worker::{Context, Env, Headers, Request, Response, ResponseBuilder};
 
 use super::body;
 use super::routes::{self, Matched, Routes, Target};
-use crate::call::{Answered, Backend, CallHead, RawCall, ToolCall};
+use crate::call::{Answered, Backend, CallHead, RawCall, Reply, ToolCall};
 use crate::error::{Error, ErrorCode, Result};
 use crate::events::{Event, EventSink, NoEvents, ReaderGone};
 use crate::log_line::{CallLine, DataPoint};
@@ -30,6 +30,7 @@ use crate::raw::{RawRequest, RawResponse};
 use crate::registry::{Method, Registry};
 use crate::tenant::credential::Presented;
 use crate::tenant::limits::Standing;
+use crate::tools::job_info::JobInfo;
 use crate::trace::{TRACEPARENT, TRACESTATE, Trace};
 use crate::workers::backend::WorkersBackend;
 use crate::workers::body::{JsBody, to_js};
@@ -42,8 +43,8 @@ const DOOR: &str = "rest";
 const EVENTS_IN_FLIGHT: usize = 16;
 
 /// What every request of the isolate shares: no tenant's data, only descriptions.
-struct Shared {
-    registry: Registry,
+pub struct Shared {
+    pub registry: Registry,
     routes: Routes,
 }
 
@@ -52,6 +53,11 @@ thread_local! {
         let registry = tools::registry();
         Routes::new(&registry).map(|routes| Rc::new(Shared { registry, routes }))
     };
+}
+
+/// What every request of the isolate shares.
+pub fn shared() -> Result<Rc<Shared>> {
+    SHARED.with(Clone::clone)
 }
 
 /// Answers one request.
@@ -124,7 +130,7 @@ struct Door {
 
 impl Door {
     async fn answer(&self, request: &Request) -> Result<Response> {
-        let shared = SHARED.with(Clone::clone)?;
+        let shared = shared()?;
         let path = request.path();
         // The method as it was sent: the bindings take a method that they do not know for GET.
         let Matched { target, parameters } = shared.routes.find(&request.inner().method(), &path)?;
@@ -194,14 +200,19 @@ impl Door {
     async fn buffer(&self, shared: Rc<Shared>, call: ToolCall) -> Result<Response> {
         let backend = self.backend.clone();
         let work = async move { shared.registry.call(&*backend, call, Rc::new(NoEvents)).await };
-        let output = self.note(self.to_its_end(work).await?)?;
-        Response::from_json(&output).map_err(Error::internal)
+        match self.note(self.to_its_end(work).await?)? {
+            Reply::Output(output) => Response::from_json(&output).map_err(Error::internal),
+            Reply::Job(job) => accepted(&job),
+        }
     }
 
     async fn call_raw(&self, shared: Rc<Shared>, call: RawCall) -> Result<Response> {
         let backend = self.backend.clone();
         let work = async move { shared.registry.call_raw(&*backend, call).await };
-        let RawResponse { status, headers, body } = self.note(self.to_its_end(work).await?)?;
+        let RawResponse { status, headers, body } = match self.note(self.to_its_end(work).await?)? {
+            Reply::Output(response) => response,
+            Reply::Job(job) => return accepted(&job),
+        };
         let init = web_sys::ResponseInit::new();
         init.set_status(status);
         let response_headers = web_sys::Headers::new().map_err(|error| Error::internal(format!("{error:?}")))?;
@@ -228,7 +239,7 @@ impl Door {
 
     /// Keeps what the headers say of a call, and gives its result.
     fn note<A>(&self, answered: Answered<A>) -> Result<A> {
-        let Answered { result, standing, is_replayed } = answered;
+        let Answered { result, standing, is_replayed, .. } = answered;
         self.standing.set(standing);
         self.is_replayed.set(is_replayed);
         result.inspect_err(|_| self.is_logged.set(true))
@@ -248,9 +259,12 @@ impl Door {
         // The first frame tells whether the call was admitted.
         let first = match receiver.next().await {
             Some(Frame::Last(answered, request_id)) => {
-                let Answered { standing, is_replayed, .. } = *answered;
-                let result = Ok(self.note(*answered)?);
-                Frame::Last(Box::new(Answered { result, standing, is_replayed }), request_id)
+                let Answered { standing, is_replayed, has_begun, .. } = *answered;
+                let reply = match self.note(*answered)? {
+                    Reply::Job(job) => return accepted(&job),
+                    reply => reply,
+                };
+                Frame::Last(Box::new(Answered { result: Ok(reply), standing, is_replayed, has_begun }), request_id)
             }
             Some(Frame::Admitted(standing)) => {
                 self.standing.set(standing);
@@ -342,7 +356,7 @@ enum Frame {
     Admitted(Option<Standing>),
     Text(String),
     /// The result, kept whole: an error before the stream has begun becomes an ordinary answer.
-    Last(Box<Answered<Value>>, String),
+    Last(Box<Answered<Reply<Value>>>, String),
 }
 
 impl Frame {
@@ -351,7 +365,9 @@ impl Frame {
             Self::Admitted(_) => sse::HEARTBEAT.to_owned(),
             Self::Text(text) => text,
             Self::Last(answered, request_id) => match answered.result {
-                Ok(output) => sse::encode("result", &output.to_string()),
+                Ok(Reply::Output(output)) => sse::encode("result", &output.to_string()),
+                // A call becomes a job before its stream begins.
+                Ok(Reply::Job(job)) => sse::encode("result", &serde_json::to_string(&job).unwrap_or_default()),
                 Err(error) => {
                     let problem = serde_json::to_string(&error.problem(&request_id)).unwrap_or_default();
                     sse::encode("error", &problem)
@@ -388,6 +404,14 @@ impl EventSink for Events {
         }
         .boxed_local()
     }
+}
+
+/// 202: the call became a job, which `Location` names.
+fn accepted(job: &JobInfo) -> Result<Response> {
+    let response = Response::from_json(job).map_err(Error::internal)?.with_status(202);
+    let location = format!("/v1/jobs/{}", job.job_id);
+    response.headers().set("location", &location).map_err(Error::internal)?;
+    Ok(response)
 }
 
 pub fn header(request: &Request, name: &str) -> Option<String> {

@@ -13,6 +13,9 @@ pub(super) trait Measured: Sized {
     /// The answer as it leaves: not longer than the tool may answer, secrets masked.
     fn finished(self, cap_bytes: Option<u64>, redactor: &Redactor) -> Result<Self>;
 
+    /// The answer without what is told once.
+    fn kept(self, told_once: &[&str]) -> Self;
+
     /// What is stored for an idempotency key.
     fn stored(result: &Result<Self>, told_once: &[&str]) -> Option<Answer>;
 
@@ -33,17 +36,18 @@ impl Measured for Value {
         cap(self, cap_bytes).map(|output| redactor.json(output))
     }
 
+    fn kept(mut self, told_once: &[&str]) -> Self {
+        for pointer in told_once {
+            if let (Some(fields), Some(name)) = (self.as_object_mut(), pointer.strip_prefix('/')) {
+                fields.remove(name);
+            }
+        }
+        self
+    }
+
     fn stored(result: &Result<Self>, told_once: &[&str]) -> Option<Answer> {
         match result {
-            Ok(output) => {
-                let mut output = output.clone();
-                for pointer in told_once {
-                    if let (Some(fields), Some(name)) = (output.as_object_mut(), pointer.strip_prefix('/')) {
-                        fields.remove(name);
-                    }
-                }
-                Some(Answer::Output(output))
-            }
+            Ok(output) => Some(Answer::Output(output.clone().kept(told_once))),
             Err(error) => idempotency::is_kept(Some(error)).then(|| Answer::Error(error.clone())),
         }
     }
@@ -72,6 +76,10 @@ impl Measured for Value {
 impl Measured for RawResponse {
     fn finished(self, _: Option<u64>, _: &Redactor) -> Result<Self> {
         Ok(self)
+    }
+
+    fn kept(self, _: &[&str]) -> Self {
+        self
     }
 
     fn stored(_: &Result<Self>, _: &[&str]) -> Option<Answer> {

@@ -9,23 +9,26 @@ use futures_util::future::{LocalBoxFuture, ready};
 use serde_json::{Value, json};
 
 use super::answer::cap;
-use super::{Answered, Backend, CallHead, ToolCall};
+use super::{Answered, Attempt, Backend, CallHead, Reply, ToolCall};
 use crate::error::{Error, ErrorCode, Result};
 use crate::events::NoEvents;
 use crate::guardrails::Role;
 use crate::identifier::SandboxId;
+use crate::job::record::{Decision, Job, Seed, Told};
+use crate::job::state::State;
 use crate::log_line::{DataPoint, Observed};
 use crate::platform::Platform;
 use crate::sandbox::record::{Create, Described, Destroyed, Record, Stopped, Woken};
 use crate::sandbox::settings::Update;
-use crate::services::{ControlRequest, ControlResponse, Sandboxes, Tenant};
+use crate::services::{ControlRequest, ControlResponse, Jobs, Sandboxes, Tenant};
 use crate::tenant::admission::{
-    Admission, AdmissionRequest, Admitted, DecisionKind, Identified, Known, ListRequest, Listing, May, Outcome, Ruling,
-    Settlement, decide,
+    Admission, AdmissionRequest, Admitted, DecisionKind, Identified, Known, ListRequest, Listing, Manner, May, Outcome,
+    Ruling, Settlement, decide,
 };
-use crate::tenant::credential::{Presented, Principal};
+use crate::tenant::credential::{Credential, Presented, Principal};
 use crate::tenant::idempotency::First;
 use crate::tenant::inquiry::{AuditRequest, Entries, Verified, VerifyRequest};
+use crate::tenant::jobs::{JobListRequest, JobListing};
 use crate::tenant::keys::{KeyRequest, Keys};
 use crate::tenant::metrics::{MetricsRequest, Report};
 use crate::tenant::permissions::Permissions;
@@ -48,6 +51,9 @@ struct Books {
     created: RefCell<Vec<Create>>,
     logged: RefCell<Vec<Value>>,
     measured: RefCell<Vec<DataPoint>>,
+    /// Whether calls wait for an approval.
+    defers: std::cell::Cell<bool>,
+    seeds: RefCell<Vec<Seed>>,
 }
 
 #[derive(Clone, Default)]
@@ -83,15 +89,23 @@ impl Tenant for Double {
             asked_at: request.at,
             deadline_at: request.deadline_at,
             is_answered: true,
+            is_job: false,
         });
         let decision = decide(&request, &Known { first: first.as_ref(), ..Known::default() });
-        self.0.intents.borrow_mut().push(request);
+        let defers = self.0.defers.get() && request.manner == Manner::Ordinary;
+        let job = || job(&request);
+        let deferred = defers.then(|| Ruling::Deferred(Box::new(job())));
+        self.0.intents.borrow_mut().push(request.clone());
+        if let Some(ruling) = deferred {
+            return ready(Ok(Admission { standing: None, ruling })).boxed_local();
+        }
         let ruling = match decision.kind {
             DecisionKind::Admit { permissions, limits, .. } => {
                 Ruling::Admitted(Admitted { listed: None, permissions, limits })
             }
             DecisionKind::Replay => Ruling::Replayed(self.0.answers.borrow()[0].answer.clone().unwrap()),
             DecisionKind::Refuse { error, .. } => Ruling::Refused(error),
+            other => panic!("{other:?}"),
         };
         ready(Ok(Admission { standing: decision.standing, ruling })).boxed_local()
     }
@@ -123,6 +137,10 @@ impl Tenant for Double {
 
     fn list_sandboxes(&self, _: ListRequest) -> LocalBoxFuture<'_, Result<Listing>> {
         ready(Ok(Listing::default())).boxed_local()
+    }
+
+    fn list_jobs(&self, _: JobListRequest) -> LocalBoxFuture<'_, Result<JobListing>> {
+        ready(Ok(JobListing::default())).boxed_local()
     }
 
     fn metrics(&self, _: MetricsRequest) -> LocalBoxFuture<'_, Result<Report>> {
@@ -173,6 +191,43 @@ impl Sandboxes for Double {
     }
 }
 
+fn job(request: &AdmissionRequest) -> Job {
+    Job {
+        job_id: request.call_id.clone(),
+        tool: request.requirement.tool.clone(),
+        state: State::AwaitingApproval,
+        version: 0,
+        key_id: request.principal.key_id.clone(),
+        token_id: None,
+        sandbox_id: None,
+        labels: Default::default(),
+        created_at: request.at,
+        updated_at: request.at,
+        begun_at: None,
+        ended_at: None,
+        approval: None,
+        attempts: 0,
+        exit_code: None,
+        error: None,
+    }
+}
+
+impl Jobs for Double {
+    fn create<'a>(&'a self, seed: &'a Seed) -> LocalBoxFuture<'a, Result<Told>> {
+        self.0.seeds.borrow_mut().push(seed.clone());
+        let Seed { job, order, .. } = seed.clone();
+        ready(Ok(Told { job, order, output: None })).boxed_local()
+    }
+
+    fn describe<'a>(&'a self, _: &'a str) -> LocalBoxFuture<'a, Result<Told>> {
+        ready(Err(Error::internal("not needed"))).boxed_local()
+    }
+
+    fn decide<'a>(&'a self, _: &'a str, _: &'a Decision) -> LocalBoxFuture<'a, Result<Told>> {
+        ready(Err(Error::internal("not needed"))).boxed_local()
+    }
+}
+
 impl Backend for Double {
     fn platform(&self) -> Rc<dyn Platform> {
         Rc::new(self.clone())
@@ -198,6 +253,10 @@ impl Backend for Double {
         Rc::new(self.clone())
     }
 
+    fn jobs(&self, _: &str) -> Rc<dyn Jobs> {
+        Rc::new(self.clone())
+    }
+
     fn observed(&self) -> Observed {
         Observed { generation: Some(3), start_ms: Some(40) }
     }
@@ -216,10 +275,17 @@ fn head(key: &str) -> CallHead {
 
 fn call(double: &Double, key: &str, tool: &str, arguments: Result<Value>) -> Result<Value> {
     let call = ToolCall { head: head(key), tool: tool.into(), arguments };
-    answered(double, call).result
+    output(answered(double, call).result)
 }
 
-fn answered(double: &Double, call: ToolCall) -> Answered<Value> {
+fn output(result: Result<Reply<Value>>) -> Result<Value> {
+    result.map(|reply| match reply {
+        Reply::Output(output) => output,
+        Reply::Job(job) => panic!("{job:?}"),
+    })
+}
+
+fn answered(double: &Double, call: ToolCall) -> Answered<Reply<Value>> {
     tools::registry().call(double, call, Rc::new(NoEvents)).now_or_never().expect("the doubles never wait")
 }
 
@@ -353,8 +419,66 @@ fn a_call_with_an_idempotency_key_is_carried_out_once() {
     assert!(!first.is_replayed && second.is_replayed);
     assert_eq!(first.result.unwrap(), second.result.unwrap());
     assert_eq!(double.0.created.borrow().len(), 1);
-    assert_eq!(code(&ask("once", "y").result), Some(ErrorCode::IdempotencyMismatch));
-    assert_eq!(code(&ask("not one", "x").result), Some(ErrorCode::InvalidArguments));
+    assert_eq!(code(&output(ask("once", "y").result)), Some(ErrorCode::IdempotencyMismatch));
+    assert_eq!(code(&output(ask("not one", "x").result)), Some(ErrorCode::InvalidArguments));
     let stored = serde_json::to_string(&double.0.answers.borrow()[0]).unwrap();
     assert!(!stored.contains(KEY), "what is stored is masked: {stored}");
+}
+
+#[test]
+fn a_call_that_waits_is_stored_whole_and_carried_out_as_it_was_signed() {
+    let double = Double::default();
+    double.0.defers.set(true);
+    let arguments = json!({ "id": "box", "env": { "TOKEN": "s3cret" } });
+    let call = ToolCall { head: head(KEY), tool: "createSandbox".into(), arguments: Ok(arguments.clone()) };
+    let waits = answered(&double, call);
+    let Ok(Reply::Job(job)) = &waits.result else { panic!("it waits") };
+    assert!(!waits.has_begun && double.0.created.borrow().is_empty() && double.0.settlements.borrow().is_empty());
+    let told = serde_json::to_string(job).unwrap();
+    assert!(!told.contains("s3cret") && told.contains("[not recorded]"), "{told}");
+    assert_eq!(double.0.logged.borrow()[0]["outcome"], "deferred");
+    let seed = double.0.seeds.borrow()[0].clone();
+    assert_eq!(seed.arguments, arguments.to_string());
+    let attempt = |arguments: Value| {
+        let attempt = Attempt {
+            id: "call-1".into(),
+            who: Principal {
+                tenant: "default".into(),
+                key_id: "root".into(),
+                credential: Credential::Job { permissions: None },
+            },
+            tool: "createSandbox".into(),
+            arguments,
+            arguments_signature: seed.order.arguments_signature.clone(),
+            trace: Trace::of_request(None, None, || [6; 16]),
+        };
+        tools::registry().attempt(&double, attempt, Rc::new(NoEvents)).now_or_never().unwrap()
+    };
+    let other = attempt(json!({ "id": "box", "env": {} }));
+    assert!(!other.has_begun && code(&output(other.result)) == Some(ErrorCode::Conflict));
+    let done = attempt(arguments);
+    assert!(done.has_begun && double.0.created.borrow().len() == 1);
+    output(done.result).unwrap();
+}
+
+#[test]
+fn every_destructive_tool_tells_what_it_would_do_and_no_other_takes_the_argument() {
+    for entry in tools::registry().list() {
+        let tool = entry.description();
+        let takes = tool.input_schema["properties"].get("dryRun").is_some();
+        assert_eq!(takes, tool.annotations.destructive_hint, "{}", tool.name);
+    }
+    let double = Double::default();
+    let told = call(&double, KEY, "destroySandbox", Ok(json!({ "sandboxId": "box", "dryRun": true }))).unwrap();
+    assert_eq!((&told["dryRun"], &told["tool"]), (&json!(true), &json!("destroySandbox")));
+    assert!(!told["effects"].as_array().unwrap().is_empty());
+    assert_eq!(double.0.intents.borrow()[0].manner, Manner::Preview);
+    assert_eq!(double.0.intents.borrow()[0].arguments["dryRun"], true);
+    // A command that would make a sandbox makes none.
+    call(&double, KEY, "exec", Ok(json!({ "command": "true", "dryRun": true }))).unwrap();
+    assert!(double.0.created.borrow().is_empty());
+    assert_eq!(
+        code(&call(&double, KEY, "exec", Ok(json!({ "command": "true", "dryRun": "yes" })))),
+        Some(ErrorCode::InvalidArguments)
+    );
 }

@@ -9,6 +9,7 @@
 //! - `/audit`, `/audit/verify`: [`super::inquiry::Entries`], [`super::inquiry::Verified`].
 //! - `/settle`: `null`; a second settlement of a call changes nothing.
 //! - `/sandboxes/list`: [`Listing`].
+//! - `/jobs/list`: [`super::jobs::JobListing`]; `/jobs/report`: `null`, said by the jobs' own objects.
 //! - `/metrics`: [`super::metrics::Report`].
 //! - `/usage`: [`super::usage::UsageReport`].
 //! - `/sandboxes/ensure`, `/sandboxes/report`, `/sandboxes/remove`: `null`; said by the sandboxes' own objects.
@@ -31,7 +32,7 @@ use super::audit::Head;
 use super::books::DAY_MILLIS;
 use super::listing::Parameter;
 use super::metrics::{self, Metric, Sample};
-use super::{measure, shelf, sweep};
+use super::{job_books, measure, shelf, sweep};
 use crate::error::{Error, Result};
 use crate::identifier::SandboxId;
 use crate::sandbox::state::State;
@@ -79,17 +80,18 @@ const SCHEMA: &[&str] = &[
 ];
 
 /// Columns of `open_calls` that it has had since later releases.
-const OPEN_CALL_COLUMNS: [(&str, &str); 4] = [
+const OPEN_CALL_COLUMNS: [(&str, &str); 5] = [
     ("tool", "TEXT NOT NULL DEFAULT ''"),
     ("key_id", "TEXT NOT NULL DEFAULT ''"),
     ("takes_operation", "INTEGER NOT NULL DEFAULT 0"),
     ("holds_key", "INTEGER NOT NULL DEFAULT 0"),
+    ("is_attempt", "INTEGER NOT NULL DEFAULT 0"),
 ];
 
 impl DurableObject for TenantActor {
     fn new(state: ObjectState, env: Env) -> Self {
         let sql = state.storage().sql();
-        for statement in SCHEMA.iter().chain(shelf::SCHEMA) {
+        for statement in SCHEMA.iter().chain(shelf::SCHEMA).chain(job_books::SCHEMA) {
             if let Err(error) = sql.exec(statement, None) {
                 worker::console_error!("the tables of a tenant could not be made: {error}");
             }
@@ -113,6 +115,8 @@ impl DurableObject for TenantActor {
             "/settle" => answer(read(&body).and_then(|settlement| self.settle(&settlement))),
             "/metrics" => answer(read(&body).and_then(|request| measure::report(self, &request))),
             "/usage" => answer(read(&body).and_then(|request| self.usage(&request))),
+            "/jobs/list" => answer(read(&body).and_then(|request| self.jobs(&request))),
+            "/jobs/report" => answer(read(&body).and_then(|report| self.take_report(&report))),
             "/sandboxes/list" => answer(read(&body).and_then(|request| self.list(&request))),
             "/sandboxes/report" => answer(read(&body).and_then(|report| self.report(report))),
             "/sandboxes/ensure" => answer(read(&body).and_then(|listed| self.ensure(&listed))),
@@ -129,6 +133,7 @@ impl DurableObject for TenantActor {
             worker::console_error!("the sweep of a tenant failed: {:?}", error.cause);
         }
         sweep::run(self).await;
+        job_books::ask_about_new(self).await;
         self.ensure_alarm().await;
         Response::empty()
     }
@@ -244,6 +249,7 @@ impl TenantActor {
         measure::forget(self)?;
         self.forget_usage(now)?;
         self.forget_answers(now)?;
+        self.forget_jobs(now)?;
         self.forget_records(now)
     }
 
@@ -260,7 +266,8 @@ impl TenantActor {
         let overdue = first.first().and_then(|row| row.time).map(|time| (whole(time) + 1).max(now));
         let listed = some("sandboxes")?.then(|| now + millis(sweep::interval(self)));
         let daily = some("audit")?.then_some(now + DAY_MILLIS);
-        Ok([overdue, listed, daily].into_iter().flatten().min())
+        let unknown_job = self.next_unknown_job()?.map(|at| at.max(now + millis(sweep::interval(self)) / 4));
+        Ok([overdue, listed, daily, unknown_job].into_iter().flatten().min())
     }
 
     /// Sets the alarm, unless one is known to be due early enough for whatever a call can have left open.

@@ -8,16 +8,18 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::approval::{ArgumentRule, Inspected, Judgement, Reason};
 use super::credential::{Credential, Principal};
 use super::idempotency::{self, Answer, First, Resolution, Wanted};
-use super::keyring::{self, KeyRecord};
+use super::keyring::KeyRecord;
 use super::limits::{HOUR, Limits, MINUTE, Standing, Window, quota_exceeded, rate_limited, seconds_to_next_day};
 use super::permissions::{Permissions, Requirement};
 use super::token::ROOT_KEY_ID;
 use super::usage::Spent;
 use crate::error::{Error, ErrorCode, Result};
-use crate::guardrails::{RateClass, Role};
+use crate::guardrails::RateClass;
 use crate::identifier::SandboxId;
+use crate::job::record::Job;
 use crate::sandbox::state::Status;
 
 pub use super::listing::{Filters, ListRequest, Listed, ListedFacts, Listing, StartTold, StateReport};
@@ -83,6 +85,21 @@ pub enum Origin {
     Exec,
 }
 
+/// How a call is carried out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Manner {
+    /// At once, or as a job where it has to be approved first.
+    #[default]
+    Ordinary,
+    /// At once or never: its bytes cannot wait.
+    Raw,
+    /// It only says what it would do.
+    Preview,
+    /// By a job, which was counted, recorded and approved when it was asked for.
+    Attempt,
+}
+
 /// One call, before it acts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -99,6 +116,11 @@ pub struct AdmissionRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arguments_signature: Option<String>,
     pub claim: SandboxClaim,
+    #[serde(default)]
+    pub manner: Manner,
+    /// How its arguments stand against the rules for approval, where that was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inspected: Option<Inspected>,
     /// What is wrong with the call itself, found before admission and told only after it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verdict: Option<Error>,
@@ -145,6 +167,12 @@ pub enum Ruling {
     Refused(Error),
     /// It was carried out before, with this result.
     Replayed(Answer),
+    /// Nothing is decided yet: it has to be asked again with what these rules say of its arguments.
+    Inspect(Vec<ArgumentRule>),
+    /// It became this job, which is to be made known to its object.
+    Deferred(Box<Job>),
+    /// It was asked before, and is this job.
+    Job(Box<Job>),
 }
 
 /// The call may act.
@@ -166,6 +194,8 @@ pub struct Used {
     pub windows: Windows,
     /// Calls that are open.
     pub open_calls: u32,
+    /// Jobs that are not over.
+    pub open_jobs: u32,
     /// Sandboxes that it made and that are there.
     pub live_sandboxes: u32,
 }
@@ -231,6 +261,12 @@ pub enum DecisionKind {
     Admit { permissions: Permissions, limits: Option<Limits>, list: Option<Listed> },
     /// The answer of the first call with its idempotency key is given again.
     Replay,
+    /// The first call with its idempotency key became a job.
+    Job,
+    /// It depends on its arguments.
+    Inspect(Vec<ArgumentRule>),
+    /// It waits until it is approved.
+    Defer { reason: Reason, expires_at: i64 },
     Refuse {
         error: Error,
         /// Whether the books say so: not of strangers, and of calls over the limit only the first in a minute.
@@ -246,9 +282,12 @@ pub enum DecisionKind {
 /// 4. an answer that is to be given again, where the call itself is in order;
 /// 5. the other limits: open calls, sandbox operations (429);
 /// 6. what is wrong with the call itself (400, 404);
-/// 7. the sandbox it names, or makes: whether it is there and in sight (404, 403, 409), and how many there may be (429).
+/// 7. the sandbox it names, or makes: whether it is there and in sight (404, 403, 409), and how many there may be (429);
+/// 8. whether it has to be approved first: then it becomes a job, or where it cannot wait it is refused (403).
 pub fn decide(request: &AdmissionRequest, known: &Known<'_>) -> Decision {
-    let counted = match who(&request.principal, known.key, known.used.windows, request.at) {
+    // A job was counted when it was asked for.
+    let is_counted = request.manner != Manner::Attempt;
+    let counted = match who(&request.principal, known.key, known.used.windows, request.at, is_counted) {
         Ok(counted) => counted,
         Err(error) => {
             let kind = DecisionKind::Refuse { error, recorded: false };
@@ -265,7 +304,10 @@ pub fn decide(request: &AdmissionRequest, known: &Known<'_>) -> Decision {
     };
     let of_the_key = known.key.map(|key| key.limits).zip(windows);
     let mut limited = of_the_key.map(|(limits, windows)| Limited { limits, windows, used: known.used });
-    let kind = rule(request, known, permissions, limited.as_mut()).unwrap_or_else(refused);
+    let kind = rule(request, known, permissions, limited.as_mut()).unwrap_or_else(|error| {
+        // The job of an attempt tells how it ended.
+        DecisionKind::Refuse { error, recorded: is_counted }
+    });
     Decision { windows: limited.map(|limited| limited.windows), standing, kind }
 }
 
@@ -280,21 +322,22 @@ pub struct Counted {
 }
 
 /// Rules 1 and 2: 401 for a caller that is not known.
-pub fn who(principal: &Principal, key: Option<&KeyRecord>, windows: Windows, at: i64) -> Result<Counted> {
-    let unlimited = |permissions| Ok(Counted { permissions: Ok(permissions), windows: None, standing: None });
-    match &principal.credential {
-        Credential::Root => return unlimited(Permissions::of(Role::Admin)),
-        Credential::Token { permissions, .. } if principal.key_id == ROOT_KEY_ID => {
-            return unlimited(permissions.clone());
-        }
-        Credential::Key { .. } | Credential::Token { .. } => {}
-    }
-    let key = key.ok_or_else(keyring::invalid)?;
-    let permissions = key.verify(&principal.credential, at)?;
+pub fn who(
+    principal: &Principal,
+    key: Option<&KeyRecord>,
+    windows: Windows,
+    at: i64,
+    is_counted: bool,
+) -> Result<Counted> {
+    let permissions = principal.permissions(key, at)?;
+    let Some(key) = key.filter(|_| principal.key_id != ROOT_KEY_ID) else {
+        return Ok(Counted { permissions: Ok(permissions), windows: None, standing: None });
+    };
     let calls = windows.calls.at(at, MINUTE);
     let refused = if calls.started_at == windows.calls.started_at { windows.refused } else { 0 };
     let limit = key.limits.calls_per_minute();
-    let (permissions, calls, refused) = match calls.take(limit) {
+    let taken = if is_counted { calls.take(limit) } else { Some(calls) };
+    let (permissions, calls, refused) = match taken {
         Some(taken) => (Ok(permissions), taken, refused),
         None => {
             let error = rate_limited("calls a minute", calls.standing(limit, at, MINUTE));
@@ -305,10 +348,6 @@ pub fn who(principal: &Principal, key: Option<&KeyRecord>, windows: Windows, at:
     Ok(Counted { permissions, windows: Some(Windows { calls, refused, ..windows }), standing })
 }
 
-fn refused(error: Error) -> DecisionKind {
-    DecisionKind::Refuse { error, recorded: true }
-}
-
 /// A key with limits, and what of them is used.
 struct Limited {
     limits: Limits,
@@ -316,7 +355,7 @@ struct Limited {
     used: Used,
 }
 
-/// Rules 3 to 7.
+/// Rules 3 to 8.
 fn rule(
     request: &AdmissionRequest,
     known: &Known<'_>,
@@ -330,6 +369,7 @@ fn rule(
         match idempotency::resolve(wanted, known.first, request.at) {
             Resolution::Fresh => {}
             Resolution::Replay => return Ok(DecisionKind::Replay),
+            Resolution::Job => return Ok(DecisionKind::Job),
             Resolution::Refuse(error) => return Err(error),
         }
     }
@@ -370,6 +410,18 @@ fn rule(
     if let Some(budget) = known.budget.filter(|_| request.claim.has_run(known.listed)) {
         budget.check(request.at)?;
     }
+    match approval(request, &permissions) {
+        Judgement::Free => {}
+        Judgement::Depends(rules) => return Ok(DecisionKind::Inspect(rules)),
+        Judgement::Waits(_) if request.manner == Manner::Raw => {
+            let message = "this call has to be approved first, and raw bytes cannot wait; call the tool with JSON";
+            return Err(Error::new(ErrorCode::Forbidden, message).detail("reason", "needs_approval"));
+        }
+        Judgement::Waits(reason) => {
+            limited.as_deref().map_or(Ok(()), Limited::jobs)?;
+            return Ok(DecisionKind::Defer { reason, expires_at: permissions.approval.expires_at(request.at) });
+        }
+    }
     // Only what is admitted uses an operation up.
     if let (Some(limited), Some(operations)) = (limited.as_deref_mut(), operations) {
         limited.windows.operations = operations;
@@ -377,7 +429,27 @@ fn rule(
     Ok(DecisionKind::Admit { permissions, limits: limited.map(|limited| limited.limits), list })
 }
 
+fn approval(request: &AdmissionRequest, permissions: &Permissions) -> Judgement {
+    match request.manner {
+        Manner::Ordinary | Manner::Raw => {
+            let Requirement { tool, approval, destructive, .. } = &request.requirement;
+            permissions.approval.judge(tool, *approval, *destructive, request.inspected.as_ref())
+        }
+        Manner::Preview | Manner::Attempt => Judgement::Free,
+    }
+}
+
 impl Limited {
+    /// Whether there may be one more job.
+    fn jobs(&self) -> Result<()> {
+        let limit = self.limits.open_jobs();
+        if self.used.open_jobs < limit {
+            return Ok(());
+        }
+        let message = format!("this key has used its {limit} jobs at once; wait until one is over");
+        Err(quota_exceeded("openJobs", message, limit, 60))
+    }
+
     /// The window of operations after this call, if it takes from it.
     fn rates(&self, request: &AdmissionRequest) -> Result<Option<Window>> {
         let concurrent = self.limits.concurrent_calls();
@@ -455,7 +527,7 @@ impl From<&AdmissionRequest> for Intent {
             key_id: request.principal.key_id.clone(),
             token_id: match &request.principal.credential {
                 Credential::Token { token_id, .. } => Some(token_id.clone()),
-                Credential::Root | Credential::Key { .. } => None,
+                Credential::Root | Credential::Key { .. } | Credential::Job { .. } => None,
             },
             arguments: request.arguments.clone(),
             arguments_signature: request.arguments_signature.clone(),

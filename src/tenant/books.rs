@@ -6,6 +6,7 @@ use super::actor::{TenantActor, TextRow, read, values, whole};
 use super::audit::{Head, Record};
 use super::inquiry::{AuditRequest, Entries, Entry, MOST_VERIFIED, Verified, VerifyRequest};
 use crate::error::{Error, Result};
+use crate::job::record::Approval;
 
 /// Days that the audit is kept here.
 const AUDIT_DAYS: i64 = 30;
@@ -36,12 +37,17 @@ struct EntryRow {
     at: f64,
     intent: String,
     settlement: Option<String>,
+    waiting: Option<String>,
+    decision: Option<String>,
 }
 
 impl EntryRow {
     fn entry(self) -> Result<Entry> {
         let settlement = self.settlement.as_deref().map(read).transpose()?;
-        Ok(Entry { seq: whole(self.seq), at: whole(self.at), intent: read(&self.intent)?, settlement })
+        let waiting = self.waiting.as_deref().map(read::<Approval>).transpose()?;
+        let decision = self.decision.as_deref().map(read).transpose()?;
+        let approval = waiting.map(|waiting| Approval { decision, ..waiting });
+        Ok(Entry { seq: whole(self.seq), at: whole(self.at), intent: read(&self.intent)?, settlement, approval })
     }
 }
 

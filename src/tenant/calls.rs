@@ -4,8 +4,8 @@ use serde::Deserialize;
 
 use super::actor::{TenantActor, TextRow, whole};
 use super::admission::{
-    Admission, AdmissionRequest, Admitted, Counted, DecisionKind, Identified, Intent, Known, May, Outcome, Ruling,
-    SandboxClaim, Settlement, Used, Windows, decide, gives_back, who,
+    Admission, AdmissionRequest, Admitted, Counted, DecisionKind, Identified, Intent, Known, Manner, May, Outcome,
+    Ruling, SandboxClaim, Settlement, Used, Windows, decide, gives_back, who,
 };
 use super::credential::{Credential, Principal};
 use super::idempotency::Answer;
@@ -30,6 +30,7 @@ struct OpenCallRow {
     key_id: String,
     takes_operation: f64,
     holds_key: f64,
+    is_attempt: f64,
 }
 
 #[derive(Deserialize)]
@@ -55,7 +56,9 @@ impl TenantActor {
         let holder = request.principal.holder();
         let first = wanted.map(|wanted| self.first(&holder, &wanted.key)).transpose()?.flatten();
         // A question whose answer was lost comes again: it is decided as it was, and changes nothing any more.
-        let is_again = self.is_open(&request.call_id)?;
+        let is_attempt = request.manner == Manner::Attempt;
+        let again = if is_attempt { None } else { self.job(&request.call_id)? };
+        let is_again = again.is_some() || self.is_open(&request.call_id)?;
         if is_again {
             used.take_back(request.rate_class);
         }
@@ -70,21 +73,27 @@ impl TenantActor {
         if let Some(windows) = decision.windows.as_ref().filter(|_| !is_again) {
             self.store_windows(key_id, windows)?;
         }
+        if let Some(job) = again {
+            return Ok(Admission { standing: decision.standing, ruling: Ruling::Deferred(Box::new(job)) });
+        }
         let ruling = match decision.kind {
             DecisionKind::Admit { permissions, limits, .. } if is_again => {
                 Ruling::Admitted(Admitted { listed, permissions, limits })
             }
             DecisionKind::Admit { permissions, limits, list } => {
                 if let Some(list) = list {
-                    let values = vec![request.principal.tenant.as_str().into()];
-                    self.write("INSERT OR IGNORE INTO facts (fact, value) VALUES ('name', ?)", values)?;
+                    self.keep_name(&request.principal.tenant)?;
                     self.store_listed(&list)?;
                     measure::add(
                         self,
                         &Sample::new(Metric::Created, &request.requirement.tool, None, None, request.at),
                     );
                 }
-                self.append(request.at, &request.call_id, "intent", &Intent::from(request))?;
+                if is_attempt {
+                    self.note_attempt(request)?;
+                } else {
+                    self.append(request.at, &request.call_id, "intent", &Intent::from(request))?;
+                }
                 self.open(request)?;
                 if let Some(wanted) = wanted {
                     self.hold(&holder, wanted, &request.call_id, request.at, request.deadline_at)?;
@@ -97,6 +106,16 @@ impl TenantActor {
                 self.count_call(request, None);
                 Ruling::Replayed(self.kept(&call_id)?)
             }
+            DecisionKind::Job => {
+                let job = first.as_ref().map(|first| self.job(&first.call_id)).transpose()?.flatten();
+                Ruling::Job(Box::new(job.ok_or_else(|| Error::internal("the job of an idempotency key is gone"))?))
+            }
+            DecisionKind::Inspect(rules) => return Ok(Admission { standing: None, ruling: Ruling::Inspect(rules) }),
+            DecisionKind::Defer { reason, expires_at } => {
+                self.keep_name(&request.principal.tenant)?;
+                Ruling::Deferred(Box::new(self.defer(request, reason, expires_at, listed.as_ref())?))
+            }
+            DecisionKind::Refuse { error, .. } if is_attempt => Ruling::Refused(error),
             DecisionKind::Refuse { error, recorded } => {
                 if recorded {
                     self.close(request, Outcome::Refused(error.code))?;
@@ -106,6 +125,11 @@ impl TenantActor {
             }
         };
         Ok(Admission { standing: decision.standing, ruling })
+    }
+
+    /// The tenant's own name, by which its other objects are named.
+    fn keep_name(&self, name: &str) -> Result<()> {
+        self.write("INSERT OR IGNORE INTO facts (fact, value) VALUES ('name', ?)", vec![name.into()])
     }
 
     /// Writes down a call that does not act.
@@ -159,11 +183,13 @@ impl TenantActor {
             request.principal.key_id.as_str().into(),
             i64::from(takes_operation).into(),
             i64::from(request.idempotency.is_some()).into(),
+            i64::from(request.manner == Manner::Attempt).into(),
             request.at.into(),
             request.deadline_at.into(),
         ];
         let statement = "INSERT OR REPLACE INTO open_calls \
-            (call_id, tool, key_id, takes_operation, holds_key, asked_at, deadline_at) VALUES (?, ?, ?, ?, ?, ?, ?)";
+            (call_id, tool, key_id, takes_operation, holds_key, is_attempt, asked_at, deadline_at) \
+            VALUES (?, ?, ?, ?, ?, ?, ?, ?)";
         self.write(statement, values)
     }
 
@@ -172,7 +198,7 @@ impl TenantActor {
         let key_id = principal.key_id.as_str();
         let key = if key_id == ROOT_KEY_ID { None } else { self.key(key_id)? };
         let windows = if key.is_some() { self.windows(key_id)? } else { Windows::default() };
-        let Counted { permissions, windows, standing } = who(principal, key.as_ref(), windows, now)?;
+        let Counted { permissions, windows, standing } = who(principal, key.as_ref(), windows, now, true)?;
         if let Some(windows) = &windows {
             self.store_windows(key_id, windows)?;
         }
@@ -182,21 +208,24 @@ impl TenantActor {
     /// Writes down how a call ended; a second time changes nothing.
     pub(super) fn settle(&self, settlement: &Settlement) -> Result<()> {
         let call_id = settlement.call_id.as_str();
-        let statement = "SELECT tool, key_id, takes_operation, holds_key FROM open_calls WHERE call_id = ?";
+        let statement = "SELECT tool, key_id, takes_operation, holds_key, is_attempt FROM open_calls WHERE call_id = ?";
         let open: Vec<OpenCallRow> = self.rows(statement, vec![call_id.into()])?;
         let Some(open) = open.first() else {
             return Ok(());
         };
-        let record = Settlement { answer: None, spent: Spent::default(), ..settlement.clone() };
-        self.append(settlement.at, call_id, "outcome", &record)?;
         let error = match settlement.outcome {
             Outcome::Succeeded | Outcome::Replayed => None,
             Outcome::Failed(code) | Outcome::Refused(code) => Some(code),
         };
-        measure::add(self, &Sample::call(&open.tool, error, settlement.duration_ms, settlement.at));
         self.count_use(&Use::call(settlement.at, &open.key_id, &open.tool, error, settlement.spent));
+        // The outcome of a job is told by its object.
+        if open.is_attempt == 0.0 {
+            let record = Settlement { answer: None, spent: Spent::default(), ..settlement.clone() };
+            self.append(settlement.at, call_id, "outcome", &record)?;
+            measure::add(self, &Sample::call(&open.tool, error, settlement.duration_ms, settlement.at));
+        }
         if open.holds_key != 0.0 {
-            self.keep(call_id, settlement.answer.as_ref())?;
+            self.keep(call_id, settlement.answer.as_ref(), settlement.at)?;
         }
         if open.takes_operation != 0.0 && gives_back(settlement.outcome) && open.key_id != ROOT_KEY_ID {
             self.give_back_operation(&open.key_id)?;

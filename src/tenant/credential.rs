@@ -10,11 +10,12 @@ use sha2::{Digest, Sha256};
 use subtle::{Choice, ConstantTimeEq};
 
 use super::key::{self, PresentedKey, SecretDigest};
-use super::keyring;
+use super::keyring::{self, KeyRecord};
 use super::permissions::Permissions;
 use super::signing::Signer;
 use super::token::{self, ROOT_KEY_ID};
 use crate::error::{Error, ErrorCode, Result};
+use crate::guardrails::Role;
 
 /// Tenant of the root key when no other is named.
 pub const DEFAULT_TENANT: &str = "default";
@@ -49,10 +50,24 @@ pub struct Principal {
 }
 
 impl Principal {
+    /// What the caller may do; `key` is the one of that id, where there is one. 401 when it is not valid.
+    pub fn permissions(&self, key: Option<&KeyRecord>, now: i64) -> Result<Permissions> {
+        let is_root = self.key_id == ROOT_KEY_ID;
+        match (&self.credential, key) {
+            (Credential::Root, _) => Ok(Permissions::of(Role::Admin)),
+            (Credential::Token { permissions, .. }, _) if is_root => Ok(permissions.clone()),
+            (Credential::Job { permissions }, _) if is_root => {
+                Ok(permissions.clone().unwrap_or_else(|| Permissions::of(Role::Admin)))
+            }
+            (credential, Some(key)) => key.verify(credential, now),
+            (_, None) => Err(keyring::invalid()),
+        }
+    }
+
     /// Whose idempotency keys a call uses: those of its key, or those of the tokens of that key that may do the same.
     pub fn holder(&self) -> String {
         match &self.credential {
-            Credential::Root | Credential::Key { .. } => self.key_id.clone(),
+            Credential::Root | Credential::Key { .. } | Credential::Job { .. } => self.key_id.clone(),
             Credential::Token { permissions, .. } => {
                 let text = serde_json::to_string(permissions).unwrap_or_default();
                 format!("{}/{:x}", self.key_id, Sha256::digest(text.as_bytes()))
@@ -71,6 +86,12 @@ pub enum Credential {
     Key { secret: SecretDigest },
     #[serde(rename_all = "camelCase")]
     Token { token_id: String, permissions: Permissions },
+    /// A job that carries out what this key asked for, with what the token that asked may do at most. Nobody can present it.
+    #[serde(rename_all = "camelCase")]
+    Job {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        permissions: Option<Permissions>,
+    },
 }
 
 /// Decides who calls.
@@ -129,7 +150,6 @@ pub fn bearer(authorization: &str) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::guardrails::Role;
 
     const KEY: &str = "0123456789abcdef";
     const NOW: i64 = 1_800_000_000_000;

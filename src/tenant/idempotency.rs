@@ -41,6 +41,8 @@ pub struct First {
     /// When its outcome is given up.
     pub deadline_at: i64,
     pub is_answered: bool,
+    /// Whether it became a job.
+    pub is_job: bool,
 }
 
 /// What becomes of a call with a key.
@@ -50,6 +52,8 @@ pub enum Resolution {
     Fresh,
     /// The answer of the first call is to be given again.
     Replay,
+    /// The first call is a job that is not over.
+    Job,
     Refuse(Error),
 }
 
@@ -76,6 +80,9 @@ pub fn resolve(wanted: &Wanted, first: Option<&First>, now: i64) -> Resolution {
     if first.is_answered {
         return Resolution::Replay;
     }
+    if first.is_job {
+        return Resolution::Job;
+    }
     let left = (first.deadline_at - now).max(0);
     let retry_after = u32::try_from((left + 999) / 1000).unwrap_or(1).clamp(1, 5);
     let error = Error::new(ErrorCode::InProgress, "the first call with this idempotency key is not over yet")
@@ -100,7 +107,14 @@ mod tests {
     }
 
     fn first(is_answered: bool) -> First {
-        First { call_id: "c1".into(), fingerprint: "f".into(), asked_at: 1_000, deadline_at: 61_000, is_answered }
+        First {
+            call_id: "c1".into(),
+            fingerprint: "f".into(),
+            asked_at: 1_000,
+            deadline_at: 61_000,
+            is_answered,
+            is_job: false,
+        }
     }
 
     fn refusal(first: &First, now: i64) -> Option<ErrorCode> {
@@ -115,6 +129,8 @@ mod tests {
         assert_eq!(resolve(&wanted(), None, 0), Resolution::Fresh);
         assert_eq!(resolve(&wanted(), Some(&first(true)), 2_000), Resolution::Replay);
         assert_eq!(refusal(&first(false), 2_000), Some(ErrorCode::InProgress));
+        let job = First { is_job: true, ..first(false) };
+        assert_eq!(resolve(&wanted(), Some(&job), 2_000_000_000), Resolution::Job);
         let other = First { fingerprint: "g".into(), ..first(true) };
         assert_eq!(refusal(&other, 2_000), Some(ErrorCode::IdempotencyMismatch));
         let other = First { fingerprint: "g".into(), ..first(false) };

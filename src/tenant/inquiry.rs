@@ -6,6 +6,7 @@ use super::admission::{Intent, Settlement};
 use super::audit::{Fault, Head};
 use super::listing::Parameter;
 use crate::error::ErrorCode;
+use crate::job::record::Approval;
 
 /// Outcomes that are no code.
 const RESULTS: [&str; 2] = ["succeeded", "replayed"];
@@ -40,6 +41,9 @@ pub struct Entry {
     pub intent: Intent,
     /// Nothing while the call is open.
     pub settlement: Option<Settlement>,
+    /// Of a call that had to be approved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approval: Option<Approval>,
 }
 
 /// Calls, the last first.
@@ -104,8 +108,11 @@ impl AuditRequest {
         parameters.push(Parameter::Integer(limit.into()));
         let conditions = conditions.join(" AND ");
         let statement = format!(
-            "SELECT asked.seq AS seq, asked.at AS at, asked.record AS intent, ended.record AS settlement FROM audit AS asked \
+            "SELECT asked.seq AS seq, asked.at AS at, asked.record AS intent, ended.record AS settlement, \
+             waits.record AS waiting, decided.record AS decision FROM audit AS asked \
              LEFT JOIN audit AS ended ON ended.call_id = asked.call_id AND ended.kind = 'outcome' \
+             LEFT JOIN audit AS waits ON waits.call_id = asked.call_id AND waits.kind = 'waiting' \
+             LEFT JOIN audit AS decided ON decided.call_id = asked.call_id AND decided.kind = 'decision' \
              WHERE {conditions} ORDER BY asked.seq DESC LIMIT ?"
         );
         (statement, parameters)

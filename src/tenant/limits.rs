@@ -43,6 +43,10 @@ pub struct Limits {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 0, maximum = 100_000)]
     pub concurrent_calls: Option<u32>,
+    /// Jobs that are not over, those that wait for an approval among them; default 100.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 0, maximum = 100_000)]
+    pub open_jobs: Option<u32>,
 }
 
 impl Limits {
@@ -70,6 +74,10 @@ impl Limits {
         self.concurrent_calls.unwrap_or(50)
     }
 
+    pub fn open_jobs(&self) -> u32 {
+        self.open_jobs.unwrap_or(100)
+    }
+
     /// These, and `other` where it says something.
     pub fn with(self, other: Self) -> Self {
         Self {
@@ -79,6 +87,7 @@ impl Limits {
             processes_per_sandbox: other.processes_per_sandbox.or(self.processes_per_sandbox),
             sandbox_seconds_per_day: other.sandbox_seconds_per_day.or(self.sandbox_seconds_per_day),
             concurrent_calls: other.concurrent_calls.or(self.concurrent_calls),
+            open_jobs: other.open_jobs.or(self.open_jobs),
         }
     }
 
@@ -91,6 +100,7 @@ impl Limits {
             (self.processes_per_sandbox(), most.processes_per_sandbox(), "processesPerSandbox"),
             (self.sandbox_seconds_per_day(), most.sandbox_seconds_per_day(), "sandboxSecondsPerDay"),
             (self.concurrent_calls(), most.concurrent_calls(), "concurrentCalls"),
+            (self.open_jobs(), most.open_jobs(), "openJobs"),
         ];
         pairs.into_iter().find(|(wanted, most, _)| wanted > most).map(|(_, _, name)| name)
     }
@@ -104,6 +114,7 @@ impl Limits {
             processes_per_sandbox: Some(self.processes_per_sandbox()),
             sandbox_seconds_per_day: Some(self.sandbox_seconds_per_day()),
             concurrent_calls: Some(self.concurrent_calls()),
+            open_jobs: Some(self.open_jobs()),
         }
     }
 }

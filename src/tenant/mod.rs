@@ -1,10 +1,12 @@
 //! Tenants: who may call, what they may do, and the books kept of it, one Durable Object each.
 
 pub mod admission;
+pub mod approval;
 pub mod audit;
 pub mod credential;
 pub mod idempotency;
 pub mod inquiry;
+pub mod jobs;
 pub mod key;
 pub mod keyring;
 pub mod keys;
@@ -24,6 +26,8 @@ pub mod actor;
 mod books;
 #[cfg(target_arch = "wasm32")]
 mod calls;
+#[cfg(target_arch = "wasm32")]
+mod job_books;
 #[cfg(target_arch = "wasm32")]
 mod measure;
 #[cfg(target_arch = "wasm32")]

@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::approval::ApprovalRules;
 use crate::error::{Error, ErrorCode, Result};
-use crate::guardrails::{Role, Scope};
+use crate::guardrails::{Approval, Role, Scope};
 
 /// What a caller may do. A list that is absent does not narrow; one that is empty allows nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -29,6 +30,10 @@ pub struct Permissions {
     /// Only sandboxes that have all of these labels; those it creates get them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub sandbox_labels: BTreeMap<String, String>,
+    /// Which calls wait until somebody approves them; none by default.
+    #[serde(default, skip_serializing_if = "ApprovalRules::is_empty")]
+    #[schema(required = false)]
+    pub approval: ApprovalRules,
 }
 
 /// What a tool asks of its caller.
@@ -38,12 +43,33 @@ pub struct Requirement {
     pub tool: String,
     pub role: Role,
     pub scopes: Vec<Scope>,
+    #[serde(default)]
+    pub approval: Approval,
+    /// Whether it can end or overwrite something.
+    #[serde(default)]
+    pub destructive: bool,
+}
+
+impl Requirement {
+    /// Of a tool that asks for a role alone.
+    pub fn of(tool: &str, role: Role) -> Self {
+        let approval = Approval::NotNeeded;
+        Self { tool: tool.to_owned(), role, scopes: Vec::new(), approval, destructive: false }
+    }
 }
 
 impl Permissions {
     /// Everything that a role may.
     pub fn of(role: Role) -> Self {
-        Self { role, scopes: None, tools: None, zones: None, accounts: None, sandbox_labels: BTreeMap::new() }
+        Self {
+            role,
+            scopes: None,
+            tools: None,
+            zones: None,
+            accounts: None,
+            sandbox_labels: BTreeMap::new(),
+            approval: ApprovalRules::default(),
+        }
     }
 
     /// Whether the tool may be called at all; 403 with what is missing when not.
@@ -97,6 +123,7 @@ impl Permissions {
             zones: both(&self.zones, &other.zones),
             accounts: both(&self.accounts, &other.accounts),
             sandbox_labels,
+            approval: self.approval.narrowed(&other.approval),
         }
     }
 
@@ -110,6 +137,7 @@ impl Permissions {
             (within(&self.zones, &other.zones), "zones"),
             (within(&self.accounts, &other.accounts), "accounts"),
             (labels, "sandboxLabels"),
+            (self.approval.covers(&other.approval), "approval"),
         ];
         checks.into_iter().find(|(holds, _)| !holds).map_or(Ok(()), |(_, field)| Err(field))
     }
@@ -135,7 +163,7 @@ mod tests {
     use super::*;
 
     fn exec() -> Requirement {
-        Requirement { tool: "exec".into(), role: Role::Operator, scopes: vec![Scope::SandboxExec] }
+        Requirement { scopes: vec![Scope::SandboxExec], ..Requirement::of("exec", Role::Operator) }
     }
 
     fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {

@@ -42,6 +42,7 @@ struct FirstRow {
     asked_at: f64,
     deadline_at: f64,
     is_answered: f64,
+    is_job: f64,
 }
 
 impl TenantActor {
@@ -101,7 +102,9 @@ impl TenantActor {
             self.number("SELECT count(*) AS number FROM open_calls WHERE key_id = ?", vec![key_id.into()])?;
         let statement = "SELECT count(*) AS number FROM sandboxes WHERE json_extract(listed, '$.owner') = ?";
         let live_sandboxes = if counts_sandboxes { self.number(statement, vec![key_id.into()])? } else { 0 };
-        Ok(Used { windows, open_calls, live_sandboxes })
+        let statement = "SELECT count(*) AS number FROM jobs WHERE key_id = ? AND ended_at IS NULL";
+        let open_jobs = self.number(statement, vec![key_id.into()])?;
+        Ok(Used { windows, open_calls, open_jobs, live_sandboxes })
     }
 
     /// The seconds of sandboxes that a key has for today; the root key has no limit.
@@ -138,8 +141,8 @@ impl TenantActor {
 
     /// The call that holds an idempotency key.
     pub(super) fn first(&self, key_id: &str, key: &str) -> Result<Option<First>> {
-        let statement = "SELECT call_id, fingerprint, asked_at, deadline_at, is_answered FROM idempotency \
-            WHERE key_id = ? AND key = ?";
+        let statement = "SELECT call_id, fingerprint, asked_at, deadline_at, is_answered, \
+            EXISTS (SELECT 1 FROM jobs WHERE job_id = call_id) AS is_job FROM idempotency WHERE key_id = ? AND key = ?";
         let rows: Vec<FirstRow> = self.rows(statement, vec![key_id.into(), key.into()])?;
         let first = |row: FirstRow| First {
             call_id: row.call_id,
@@ -147,6 +150,7 @@ impl TenantActor {
             asked_at: whole(row.asked_at),
             deadline_at: whole(row.deadline_at),
             is_answered: row.is_answered != 0.0,
+            is_job: row.is_job != 0.0,
         };
         Ok(rows.into_iter().next().map(first))
     }
@@ -165,7 +169,7 @@ impl TenantActor {
     }
 
     /// Keeps the answer of a call that holds a key; without one the key is unused again.
-    pub(super) fn keep(&self, call_id: &str, answer: Option<&Answer>) -> Result<()> {
+    pub(super) fn keep(&self, call_id: &str, answer: Option<&Answer>, at: i64) -> Result<()> {
         let Some(answer) = answer else {
             return self.write("DELETE FROM idempotency WHERE call_id = ?", vec![call_id.into()]);
         };
@@ -178,7 +182,9 @@ impl TenantActor {
             self.write("INSERT OR REPLACE INTO answers (call_id, piece, text) VALUES (?, ?, ?)", values)?;
             (rest, piece) = (later, piece + 1);
         }
-        self.write("UPDATE idempotency SET is_answered = 1 WHERE call_id = ?", vec![call_id.into()])
+        // The answer of a job may come days after it was asked for, and is kept from then on.
+        let statement = "UPDATE idempotency SET is_answered = 1, asked_at = max(asked_at, ?) WHERE call_id = ?";
+        self.write(statement, vec![at.into(), call_id.into()])
     }
 
     /// The answer that was kept of a call.

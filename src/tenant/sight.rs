@@ -1,4 +1,5 @@
-//! The tenant's list as a key sees it: a key that works with the sandboxes of certain labels is told of no others.
+//! The tenant's lists as a key sees them: a key that works with the sandboxes of certain labels is told of no others, and of jobs about
+//! others only where it asked for them.
 
 use std::rc::Rc;
 
@@ -8,6 +9,7 @@ use futures_util::future::{LocalBoxFuture, ready};
 use super::admission::{Admission, AdmissionRequest, Identified, ListRequest, Listing, Settlement};
 use super::credential::Principal;
 use super::inquiry::{AuditRequest, Entries, Verified, VerifyRequest};
+use super::jobs::{JobListRequest, JobListing, SeenBy};
 use super::keys::{KeyRequest, Keys};
 use super::metrics::{MetricsRequest, Report};
 use super::permissions::Permissions;
@@ -15,17 +17,18 @@ use super::usage::{UsageReport, UsageRequest};
 use crate::error::{Error, ErrorCode, Result};
 use crate::services::Tenant;
 
-/// `tenant` as one with these permissions sees it.
-pub fn in_sight(tenant: Rc<dyn Tenant>, permissions: &Permissions) -> Rc<dyn Tenant> {
+/// `tenant` as the key with these permissions sees it.
+pub fn in_sight(tenant: Rc<dyn Tenant>, permissions: &Permissions, key_id: &str) -> Rc<dyn Tenant> {
     if permissions.sandbox_labels.is_empty() {
         return tenant;
     }
-    Rc::new(Sight { tenant, permissions: permissions.clone() })
+    Rc::new(Sight { tenant, permissions: permissions.clone(), key_id: key_id.to_owned() })
 }
 
 struct Sight {
     tenant: Rc<dyn Tenant>,
     permissions: Permissions,
+    key_id: String,
 }
 
 /// The books tell of every sandbox of the tenant.
@@ -68,6 +71,12 @@ impl Tenant for Sight {
 
     fn settle(&self, settlement: Settlement) -> LocalBoxFuture<'_, Result<()>> {
         self.tenant.settle(settlement)
+    }
+
+    fn list_jobs(&self, request: JobListRequest) -> LocalBoxFuture<'_, Result<JobListing>> {
+        let labels = self.permissions.sandbox_labels.clone();
+        let seen_by = Some(SeenBy { key_id: self.key_id.clone(), labels });
+        self.tenant.list_jobs(JobListRequest { seen_by, ..request })
     }
 
     fn metrics(&self, request: MetricsRequest) -> LocalBoxFuture<'_, Result<Report>> {

@@ -100,7 +100,7 @@ async fn check(tenant: &TenantActor, listed: &Listed, sweep: i64) -> Result<()> 
 }
 
 /// The tenant's own name, as the sandboxes' objects are named by it.
-fn name(tenant: &TenantActor) -> Result<Option<String>> {
+pub(super) fn name(tenant: &TenantActor) -> Result<Option<String>> {
     let rows: Vec<NameRow> = tenant.rows("SELECT value AS name FROM facts WHERE fact = 'name'", Vec::new())?;
     Ok(rows.into_iter().next().and_then(|row| row.name))
 }

@@ -6,11 +6,12 @@ use sandbox_api::{EntryDeleted, PathEncoding};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::path;
+use super::{looking, path};
 use crate::error::{Error, ErrorCode, Result};
 use crate::events::EventSink;
 use crate::guardrails::{Annotations, Approval, Execution, Guardrails, RateClass, Role, Scope};
 use crate::identifier::SandboxId;
+use crate::preview;
 use crate::registry::{CallFacts, Context, Route, Tool};
 use crate::sandbox::files;
 use crate::tenant::admission::SandboxClaim;
@@ -78,6 +79,13 @@ impl Tool for DeleteFile {
     fn claim(input: &Input, _facts: &CallFacts<'_>) -> Result<SandboxClaim> {
         path::check("/path", &input.path, input.path_encoding.unwrap_or_default())?;
         Ok(SandboxClaim::Existing { sandbox_id: input.sandbox_id.clone() })
+    }
+
+    async fn preview(context: Context, input: Input) -> Result<Vec<String>> {
+        let encoding = input.path_encoding.unwrap_or_default();
+        let told = looking::told(&context, &input.path, encoding, "there is nothing, so the call fails").await?;
+        let rest = if input.recursive == Some(true) { " with all that is in it" } else { "" };
+        preview::in_sandbox(&context, format!("{told} is removed{rest}."))
     }
 
     async fn call(context: Context, input: Input, _events: Rc<dyn EventSink>) -> Result<Output> {

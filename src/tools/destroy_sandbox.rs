@@ -84,6 +84,18 @@ impl Tool for DestroySandbox {
         Ok(SandboxClaim::MaybeGone { sandbox_id: input.sandbox_id.clone() })
     }
 
+    async fn preview(context: Context, input: Input) -> Result<Vec<String>> {
+        let Some(listed) = &context.listed else {
+            return Ok(vec![format!("Nothing: there is no sandbox {}.", input.sandbox_id)]);
+        };
+        let described = context.services.sandboxes.describe(&listed.sandbox_id).await?;
+        let processes = described.metrics.map(|metrics| metrics.processes.saturating_sub(1));
+        let ended = processes.map(|processes| format!("Its processes, {processes} now, are killed."));
+        let removed = "Its files and its settings are removed for good.".to_owned();
+        let first = format!("Sandbox {} is ended.", listed.sandbox_id);
+        Ok([Some(first), ended, Some(removed)].into_iter().flatten().collect())
+    }
+
     async fn call(context: Context, input: Input, _events: Rc<dyn EventSink>) -> Result<Output> {
         let (released, destroyed_at) = if context.listed.is_some() {
             let force = input.force.unwrap_or(false);

@@ -8,12 +8,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use utoipa::ToSchema;
 
-use super::path;
 use super::write_file::{Bytes, upload};
+use super::{looking, path};
 use crate::error::{Error, ErrorCode, Result};
 use crate::events::EventSink;
 use crate::guardrails::{Annotations, Approval, Execution, Guardrails, RateClass, Role, Scope};
 use crate::identifier::SandboxId;
+use crate::preview;
 use crate::registry::{CallFacts, Context, Route, Tool};
 use crate::sandbox::files::{self, collect, lost, parse, read};
 use crate::tenant::admission::SandboxClaim;
@@ -101,6 +102,13 @@ impl Tool for EditFile {
             return Err(Error::invalid("/newText", "is the same as oldText"));
         }
         Ok(SandboxClaim::Existing { sandbox_id: input.sandbox_id.clone() })
+    }
+
+    async fn preview(context: Context, input: Input) -> Result<Vec<String>> {
+        let encoding = input.path_encoding.unwrap_or_default();
+        let told = looking::told(&context, &input.path, encoding, "there is nothing, so the call fails").await?;
+        let how = if input.replace_all == Some(true) { "every occurrence" } else { "the one occurrence" };
+        preview::in_sandbox(&context, format!("In {told} {how} of oldText is replaced."))
     }
 
     async fn call(context: Context, input: Input, _events: Rc<dyn EventSink>) -> Result<Output> {

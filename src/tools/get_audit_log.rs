@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
+use super::job_info::ApprovalInfo;
 use crate::error::{Error, ErrorCode, Result};
 use crate::events::EventSink;
 use crate::guardrails::{Annotations, Approval, Execution, Guardrails, RateClass, Role, Scope};
@@ -92,6 +93,9 @@ pub struct Call {
     /// Exit code of its command.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
+    /// Present where it had to be approved.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub approval: Option<ApprovalInfo>,
     /// How long it took, in milliseconds; absent while it is open.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub duration_ms: Option<i64>,
@@ -124,7 +128,7 @@ pub struct Output {
 
 impl From<Entry> for Call {
     fn from(entry: Entry) -> Self {
-        let Entry { seq, at, intent, settlement } = entry;
+        let Entry { seq, at, intent, settlement, approval } = entry;
         let (result, code) = match settlement.as_ref().map(|settlement| settlement.outcome) {
             None => (CallResult::Open, None),
             Some(Outcome::Succeeded) => (CallResult::Succeeded, None),
@@ -149,6 +153,7 @@ impl From<Entry> for Call {
             arguments_signature: intent.arguments_signature,
             result,
             code,
+            approval: approval.map(ApprovalInfo::from),
             exit_code: settlement.as_ref().and_then(|settlement| settlement.exit_code),
             duration_ms: settlement.map(|settlement| settlement.duration_ms),
         }

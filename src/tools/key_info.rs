@@ -8,6 +8,7 @@ use crate::error::{Error, ErrorCode, Result};
 use crate::log_line::LONGEST_TOOL;
 use crate::platform::rfc3339;
 use crate::registry::{Context, Registry};
+use crate::tenant::approval::ApprovalRules;
 use crate::tenant::credential::Credential;
 use crate::tenant::keyring::KeyRecord;
 use crate::tenant::keys::{KeyChange, KeyRequest, no_such_key};
@@ -87,11 +88,11 @@ impl KeyInfo {
 /// 403 for who calls with a token: what it makes would outlive it.
 pub fn no_token(context: &Context) -> Result<()> {
     match context.principal.credential {
-        Credential::Token { .. } => {
+        Credential::Token { .. } | Credential::Job { permissions: Some(_) } => {
             let message = "a token cannot make or change keys and tokens; call with the key itself";
             Err(Error::new(ErrorCode::Forbidden, message))
         }
-        Credential::Root | Credential::Key { .. } => Ok(()),
+        Credential::Root | Credential::Key { .. } | Credential::Job { permissions: None } => Ok(()),
     }
 }
 
@@ -104,17 +105,20 @@ const MOST_IDS: usize = 100;
 /// 400 for permissions that nothing could be held against: a name that is misspelt would allow less, or more, than was meant.
 pub fn check_permissions(permissions: &Permissions, registry: &Registry) -> Result<()> {
     check_labels(&permissions.sandbox_labels, "/permissions/sandboxLabels")?;
+    permissions.approval.check()?;
     if permissions.sandbox_labels.len() > MOST_LABELS {
         let message = format!("has more than {MOST_LABELS} entries");
         return Err(Error::invalid("/permissions/sandboxLabels", message));
     }
     let is_tool = |name: &String| registry.list().any(|entry| entry.description().name == name);
-    if let Some(name) = permissions.tools.iter().flatten().find(|name| !is_tool(name)) {
+    let ApprovalRules { tools, arguments, .. } = &permissions.approval;
+    let of_rules = arguments.iter().filter_map(|rule| rule.tool.as_ref());
+    let named = permissions.tools.iter().flatten().map(|name| ("/permissions/tools", name));
+    let named = named.chain(tools.iter().map(|name| ("/permissions/approval/tools", name)));
+    let mut named = named.chain(of_rules.map(|name| ("/permissions/approval/arguments", name)));
+    if let Some((pointer, name)) = named.find(|(_, name)| !is_tool(name)) {
         let shown: String = name.chars().take(LONGEST_TOOL).collect();
-        return Err(Error::invalid(
-            "/permissions/tools",
-            format!("there is no tool {shown:?}; GET /v1/tools lists them"),
-        ));
+        return Err(Error::invalid(pointer, format!("there is no tool {shown:?}; GET /v1/tools lists them")));
     }
     for (pointer, ids) in [("/permissions/zones", &permissions.zones), ("/permissions/accounts", &permissions.accounts)]
     {
@@ -150,20 +154,26 @@ pub fn within_own_limits(context: &Context, limits: Limits) -> Result<()> {
 
 /// Changes one key that may do no more than the caller.
 pub async fn change(context: &Context, key_id: &str, change: KeyChange) -> Result<KeyInfo> {
+    changeable(context, key_id).await?;
+    let at = context.admitted_at;
+    let change = KeyRequest::Change { key_id: key_id.to_owned(), at, change };
+    let changed = context.services.tenant.keys(change).await?.one()?;
+    Ok(KeyInfo::of(&changed, at))
+}
+
+/// The key of that id, which the caller may change.
+pub async fn changeable(context: &Context, key_id: &str) -> Result<KeyRecord> {
     no_token(context)?;
     if key_id == ROOT_KEY_ID {
         let message = "keyId: the root key is the secret WORKER_API_KEY_SECRET of the Worker and is changed there";
         return Err(Error::new(ErrorCode::Forbidden, message).detail("field", "keyId"));
     }
-    let tenant = &context.services.tenant;
-    let target = tenant.keys(KeyRequest::Get { key_id: key_id.to_owned() }).await?.one()?;
+    let target = context.services.tenant.keys(KeyRequest::Get { key_id: key_id.to_owned() }).await?.one()?;
     within_own(context, &target.permissions).map_err(|_| {
         let message = "keyId: this key may do more than the caller, who cannot change it";
         Error::new(ErrorCode::Forbidden, message).detail("field", "keyId")
     })?;
-    let at = context.admitted_at;
-    let changed = tenant.keys(KeyRequest::Change { key_id: key_id.to_owned(), at, change }).await?.one()?;
-    Ok(KeyInfo::of(&changed, at))
+    Ok(target)
 }
 
 /// 404 for an id that cannot be one.

@@ -75,6 +75,13 @@ impl Tool for KillProcess {
         Ok(SandboxClaim::Untouched { sandbox_id: input.sandbox_id.clone() })
     }
 
+    async fn preview(context: Context, input: Input) -> Result<Vec<String>> {
+        let handle = Handle::parse(&input.process_id)?;
+        let process = Processes::new(context.services, input.sandbox_id).get(&handle).await?;
+        let signal = input.signal.as_deref().unwrap_or("SIGTERM, and SIGKILL after the grace,");
+        Ok(vec![format!("Process {} ({}) and all its children get {signal}.", input.process_id, process.name)])
+    }
+
     async fn call(context: Context, input: Input, _events: Rc<dyn EventSink>) -> Result<ProcessSummary> {
         let handle = Handle::parse(&input.process_id)?;
         let grace = Duration::try_from_secs_f64(input.grace.unwrap_or(DEFAULT_GRACE_SECONDS));

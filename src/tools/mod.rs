@@ -1,11 +1,14 @@
 //! THE list of tools. To add one, write its file and add its line here; the rest follows from the registry.
 
 pub mod cloning;
+pub mod job_info;
 pub mod key_info;
+pub mod looking;
 pub mod path;
 pub mod process_info;
 pub mod sandbox_info;
 
+pub mod approve_job;
 pub mod create_key;
 pub mod create_sandbox;
 pub mod create_token;
@@ -15,6 +18,7 @@ pub mod download_archive;
 pub mod edit_file;
 pub mod exec;
 pub mod get_audit_log;
+pub mod get_job;
 pub mod get_metrics;
 pub mod get_process;
 pub mod get_process_logs;
@@ -22,12 +26,14 @@ pub mod get_sandbox;
 pub mod get_usage;
 pub mod kill_process;
 pub mod list_files;
+pub mod list_jobs;
 pub mod list_keys;
 pub mod list_processes;
 pub mod list_sandboxes;
 pub mod make_directory;
 pub mod move_file;
 pub mod read_file;
+pub mod reject_job;
 pub mod revoke_key;
 pub mod rotate_key;
 pub mod search_files;
@@ -76,6 +82,10 @@ pub fn registry() -> Registry {
         Entry::of::<write_process_input::WriteProcessInput>(),
         Entry::of::<get_process_logs::GetProcessLogs>(),
         Entry::of::<wait_for_process::WaitForProcess>(),
+        Entry::of::<get_job::GetJob>(),
+        Entry::of::<list_jobs::ListJobs>(),
+        Entry::of::<approve_job::ApproveJob>(),
+        Entry::of::<reject_job::RejectJob>(),
         Entry::of::<create_key::CreateKey>(),
         Entry::of::<list_keys::ListKeys>(),
         Entry::of::<rotate_key::RotateKey>(),

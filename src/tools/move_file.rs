@@ -6,11 +6,12 @@ use sandbox_api::{MoveRequest, Moved, PathEncoding};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::path;
+use super::{looking, path};
 use crate::error::Result;
 use crate::events::EventSink;
 use crate::guardrails::{Annotations, Approval, Execution, Guardrails, RateClass, Role, Scope};
 use crate::identifier::SandboxId;
+use crate::preview;
 use crate::registry::{CallFacts, Context, Route, Tool};
 use crate::sandbox::files;
 use crate::tenant::admission::SandboxClaim;
@@ -82,6 +83,14 @@ impl Tool for MoveFile {
             path::check(pointer, path, input.path_encoding.unwrap_or_default())?;
         }
         Ok(SandboxClaim::Existing { sandbox_id: input.sandbox_id.clone() })
+    }
+
+    async fn preview(context: Context, input: Input) -> Result<Vec<String>> {
+        let encoding = input.path_encoding.unwrap_or_default();
+        let from = looking::told(&context, &input.from, encoding, "there is nothing, so the call fails").await?;
+        let to = looking::told(&context, &input.to, encoding, "there is nothing yet").await?;
+        let then = if input.overwrite == Some(true) { "is replaced" } else { "must not be there" };
+        preview::in_sandbox(&context, format!("{from} is moved to {to}; what is there {then}."))
     }
 
     async fn call(context: Context, input: Input, _events: Rc<dyn EventSink>) -> Result<Output> {

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use serde::Deserialize;
 use utoipa::ToSchema;
 
-use super::key_info::{KeyInfo, change, check_id};
+use super::key_info::{KeyInfo, change, changeable, check_id};
 use crate::error::Result;
 use crate::events::EventSink;
 use crate::guardrails::{Annotations, Approval, Execution, Guardrails, RateClass, Role, Scope};
@@ -55,6 +55,11 @@ impl Tool for RevokeKey {
     fn claim(input: &Input, _facts: &CallFacts<'_>) -> Result<SandboxClaim> {
         check_id(&input.key_id)?;
         Ok(SandboxClaim::None)
+    }
+
+    async fn preview(context: Context, input: Input) -> Result<Vec<String>> {
+        let key = changeable(&context, &input.key_id).await?;
+        Ok(vec![format!("Key {} ({}) and its tokens end at once and for good.", key.key_id, key.name)])
     }
 
     async fn call(context: Context, input: Input, _events: Rc<dyn EventSink>) -> Result<KeyInfo> {

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use serde::Deserialize;
 use utoipa::ToSchema;
 
-use super::key_info::{KeyInfo, change, check_id};
+use super::key_info::{KeyInfo, change, changeable, check_id};
 use crate::error::Result;
 use crate::events::EventSink;
 use crate::guardrails::{Annotations, Approval, Execution, Guardrails, RateClass, Role, Scope};
@@ -62,6 +62,13 @@ impl Tool for RotateKey {
     fn claim(input: &Input, _facts: &CallFacts<'_>) -> Result<SandboxClaim> {
         check_id(&input.key_id)?;
         Ok(SandboxClaim::None)
+    }
+
+    async fn preview(context: Context, input: Input) -> Result<Vec<String>> {
+        let key = changeable(&context, &input.key_id).await?;
+        let grace = input.grace_seconds.unwrap_or(DEFAULT_GRACE_SECONDS);
+        let first = format!("Key {} ({}) gets another secret.", key.key_id, key.name);
+        Ok(vec![first, format!("The secret that it has now is valid for {grace} seconds more.")])
     }
 
     async fn call(context: Context, input: Input, _events: Rc<dyn EventSink>) -> Result<KeyInfo> {

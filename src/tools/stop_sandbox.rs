@@ -59,6 +59,17 @@ impl Tool for StopSandbox {
         Ok(SandboxClaim::Untouched { sandbox_id: input.sandbox_id.clone() })
     }
 
+    async fn preview(context: Context, input: Input) -> Result<Vec<String>> {
+        let processes = match context.services.sandboxes.describe(&input.sandbox_id).await?.metrics {
+            Some(metrics) => metrics.processes.saturating_sub(1),
+            None => return Ok(vec![format!("Nothing: sandbox {} does not run.", input.sandbox_id)]),
+        };
+        Ok(vec![
+            format!("Sandbox {} stops; its next use starts it.", input.sandbox_id),
+            format!("Its processes, {processes} now, are ended. On a container its files are gone as well."),
+        ])
+    }
+
     async fn call(context: Context, input: Input, _events: Rc<dyn EventSink>) -> Result<SandboxNow> {
         let stopped = context.services.sandboxes.stop(&input.sandbox_id).await?;
         Ok(SandboxNow {

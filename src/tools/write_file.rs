@@ -10,11 +10,12 @@ use sandbox_api::{Encoding, FileWritten, PathEncoding, UPLOAD_ID_HEADER, UploadP
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::path;
+use super::{looking, path};
 use crate::error::{Error, ErrorCode, Result};
 use crate::events::EventSink;
 use crate::guardrails::{Annotations, Approval, Execution, Guardrails, RateClass, Role, Scope};
 use crate::identifier::SandboxId;
+use crate::preview;
 use crate::raw::{
     RawContent, RawContract, RawParameter, RawRequest, RawResponse, RawSuccess, RawTool, TRANSFER_DEADLINE,
 };
@@ -96,6 +97,12 @@ impl Tool for WriteFile {
             return Err(Error::invalid("/content", "is not base64"));
         }
         Ok(SandboxClaim::Existing { sandbox_id: input.sandbox_id.clone() })
+    }
+
+    async fn preview(context: Context, input: Input) -> Result<Vec<String>> {
+        let encoding = input.path_encoding.unwrap_or_default();
+        let told = looking::told(&context, &input.path, encoding, "there is nothing yet").await?;
+        preview::in_sandbox(&context, format!("{told} is written whole."))
     }
 
     async fn call(context: Context, input: Input, _events: Rc<dyn EventSink>) -> Result<Output> {

@@ -7,11 +7,12 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
 use serde_json::Value;
-use worker::{AnalyticsEngineDataPointBuilder, Context, Env};
+use worker::{AnalyticsEngineDataPointBuilder, Context, Env, State};
 
 use super::body::{JsBody, request_to_js};
 use super::fetch::{self, Destination, FetchError, Outgoing};
 use super::internal::{self, ORIGIN, Question, SANDBOX_BINDING, TENANT_BINDING, error_of, namespace};
+use super::jobs::JobObjects;
 use super::platform::{Lifetime, WorkersPlatform, random};
 use crate::call::Backend;
 use crate::error::{Error, ErrorCode, Result};
@@ -26,12 +27,13 @@ use crate::sandbox::host::TOKEN_VARIABLE;
 use crate::sandbox::life::START_DEADLINE;
 use crate::sandbox::record::{Create, Described, Destroyed, Record, Stopped, Woken};
 use crate::sandbox::settings::Update;
-use crate::services::{ControlRequest, ControlResponse, Sandboxes, Tenant};
+use crate::services::{ControlRequest, ControlResponse, Jobs, Sandboxes, Tenant};
 use crate::tenant::admission::{
     Admission, AdmissionRequest, Identified, ListRequest, Listing, SandboxClaim, Settlement,
 };
 use crate::tenant::credential::Principal;
 use crate::tenant::inquiry::{AuditRequest, Entries, Verified, VerifyRequest};
+use crate::tenant::jobs::{JobListRequest, JobListing};
 use crate::tenant::keys::{KeyRequest, Keys};
 use crate::tenant::metrics::{MetricsRequest, Report};
 use crate::tenant::signing::Signer;
@@ -79,12 +81,21 @@ pub struct WorkersBackend {
 
 impl WorkersBackend {
     pub fn new(env: Env, context: Rc<Context>, trace: Trace) -> Self {
+        Self::with(env, Lifetime::Request(context, Rc::default()), trace)
+    }
+
+    /// Everything behind a call that an object makes.
+    pub fn of_object(env: Env, state: Rc<State>, trace: Trace) -> Self {
+        Self::with(env, Lifetime::Object(state), trace)
+    }
+
+    fn with(env: Env, lifetime: Lifetime, trace: Trace) -> Self {
         let root_key = configured(&env, "WORKER_API_KEY_SECRET");
         let signing_secret = configured(&env, SIGNING_SECRET);
         let signer = Signer::new(signing_secret.as_deref());
         let several = root_key.iter().chain(&signing_secret).flat_map(|text| text.split(',').map(str::trim));
         let secrets = several.map(str::to_owned).chain(configured(&env, TOKEN_VARIABLE)).collect();
-        let platform = Rc::new(WorkersPlatform(Lifetime::Request(context, Rc::default())));
+        let platform = Rc::new(WorkersPlatform(lifetime));
         Self { env, platform, trace, observed: Rc::default(), signer, root_key, secrets }
     }
 }
@@ -123,6 +134,10 @@ impl Backend for WorkersBackend {
             trace: self.trace.clone(),
             observed: self.observed.clone(),
         })
+    }
+
+    fn jobs(&self, tenant: &str) -> Rc<dyn Jobs> {
+        Rc::new(JobObjects { env: self.env.clone(), tenant: tenant.to_owned(), trace: self.trace.clone() })
     }
 
     fn observed(&self) -> Observed {
@@ -206,6 +221,10 @@ impl Tenant for TenantObject {
 
     fn list_sandboxes(&self, request: ListRequest) -> LocalBoxFuture<'_, Result<Listing>> {
         async move { self.ask("/sandboxes/list", &request, Repeat::Harmless).await }.boxed_local()
+    }
+
+    fn list_jobs(&self, request: JobListRequest) -> LocalBoxFuture<'_, Result<JobListing>> {
+        async move { self.ask("/jobs/list", &request, Repeat::Harmless).await }.boxed_local()
     }
 
     fn metrics(&self, request: MetricsRequest) -> LocalBoxFuture<'_, Result<Report>> {

@@ -21,6 +21,9 @@ pub const TENANT_BINDING: &str = "TENANT";
 /// Binding of the sandboxes' objects.
 pub const SANDBOX_BINDING: &str = "SANDBOX";
 
+/// Binding of the jobs' objects.
+pub const JOB_BINDING: &str = "JOB";
+
 /// Origin of requests to objects; it goes nowhere.
 pub const ORIGIN: &str = "https://object.internal";
 
@@ -52,23 +55,33 @@ impl Question<'_> {
         body: &Q,
         see: impl FnOnce(&web_sys::Response),
     ) -> Result<A> {
-        let Self { objects, name, path, deadline, repeat, lost, trace } = self;
         let body = serde_json::to_string(body).map_err(Error::internal)?;
+        let (response, answer) = self.ask_with(&body).await;
+        if let Some(response) = response {
+            see(&response);
+        }
+        serde_json::from_str(&answer?).map_err(Error::internal)
+    }
+
+    /// The head of the answer, where one came, and its text. Apart, since everything that is asked for is a type of its own.
+    async fn ask_with(self, body: &str) -> (Option<web_sys::Response>, Result<String>) {
+        let Self { objects, name, path, deadline, repeat, lost, trace } = self;
         let headers: Vec<_> = trace.into_iter().chain([("content-type", "application/json".to_owned())]).collect();
         let send = async || {
-            let (headers, body) = (headers.clone(), Some(body.as_str().into()));
+            let (headers, body) = (headers.clone(), Some(body.into()));
             let outgoing = Outgoing { method: "POST", url: format!("{ORIGIN}{path}"), headers, body, deadline };
             fetch::ask(Destination::Object(objects, name), outgoing).await
         };
-        let (response, text) = asked(repeat, pause, send).await.map_err(|error| told(error, lost))?;
-        see(&response);
-        if let Some(error) = error_of(&response) {
-            return Err(error);
-        }
-        if response.status() != 200 {
-            return Err(Error::internal(format!("object {name} answered {}: {text}", response.status())));
-        }
-        serde_json::from_str(&text).map_err(Error::internal)
+        let (response, text) = match asked(repeat, pause, send).await {
+            Ok(answer) => answer,
+            Err(error) => return (None, Err(told(error, lost))),
+        };
+        let text = match (error_of(&response), response.status()) {
+            (Some(error), _) => Err(error),
+            (None, 200) => Ok(text),
+            (None, status) => Err(Error::internal(format!("object {name} answered {status}: {text}"))),
+        };
+        (Some(response), text)
     }
 }
 

@@ -4,6 +4,7 @@ pub mod backend;
 pub mod body;
 pub mod fetch;
 pub mod internal;
+pub mod jobs;
 pub mod platform;
 
 use std::rc::Rc;

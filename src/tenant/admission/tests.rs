@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 use serde_json::json;
 
 use super::*;
-use crate::guardrails::Scope;
+use crate::guardrails::{Role, Scope};
 use crate::sandbox::state::State;
+use crate::tenant::approval::{ApprovalRules, Rule};
 use crate::tenant::key::SecretDigest;
 
 const NOW: i64 = 1_800_000_000_000;
@@ -33,11 +34,17 @@ fn request(credential: Credential, claim: SandboxClaim) -> AdmissionRequest {
         principal: Principal { tenant: "default".into(), key_id: key_id.into(), credential },
         call_id: "c1".into(),
         door: "rest".into(),
-        requirement: Requirement { tool: "exec".into(), role: Role::Operator, scopes: vec![Scope::SandboxExec] },
+        requirement: Requirement {
+            scopes: vec![Scope::SandboxExec],
+            destructive: true,
+            ..Requirement::of("exec", Role::Operator)
+        },
         rate_class: RateClass::SandboxOperation,
         arguments: json!({}),
         arguments_signature: None,
         claim,
+        manner: Manner::Ordinary,
+        inspected: None,
         verdict: None,
         idempotency: None,
         at: NOW,
@@ -267,6 +274,7 @@ fn an_idempotency_key_replays_before_limits_and_never_for_a_wrong_call() {
         asked_at: NOW - 1,
         deadline_at: NOW + 1,
         is_answered: true,
+        is_job: false,
     };
     let used = Used { open_calls: 50, ..Used::default() };
     let known = Known { key: Some(&key), first: Some(&first), used, ..Known::default() };
@@ -277,8 +285,80 @@ fn an_idempotency_key_replays_before_limits_and_never_for_a_wrong_call() {
     assert_eq!(code(&decide(&invalid, &idle)), Some(ErrorCode::InvalidArguments));
     let open = First { is_answered: false, ..first.clone() };
     assert_eq!(code(&decide(&asked, &Known { first: Some(&open), ..known })), Some(ErrorCode::InProgress));
+    let job = First { is_job: true, ..open };
+    assert_eq!(decide(&asked, &Known { first: Some(&job), ..known }).kind, DecisionKind::Job);
     let viewer = KeyRecord { permissions: Permissions::of(Role::Viewer), ..key.clone() };
     assert_eq!(code(&decide(&asked, &Known { key: Some(&viewer), ..known })), Some(ErrorCode::Forbidden));
+}
+
+fn with_rules(approval: ApprovalRules) -> KeyRecord {
+    KeyRecord { permissions: Permissions { approval, ..Permissions::of(Role::Operator) }, ..key() }
+}
+
+#[test]
+fn approval_is_decided_last_and_a_waiting_call_uses_nothing_but_itself() {
+    let key = with_rules(ApprovalRules { destructive: true, expires_after: Some(60), ..ApprovalRules::default() });
+    let box_there = listed(&[]);
+    let known = Known { key: Some(&key), listed: Some(&box_there), ..Known::default() };
+    let asked = by_key(existing());
+    let decision = decide(&asked, &known);
+    let reason = Reason { rule: Rule::Destructive, argument: None };
+    assert_eq!(decision.kind, DecisionKind::Defer { reason, expires_at: NOW + 60_000 });
+    let windows = decision.windows.unwrap();
+    assert_eq!((windows.calls.used, windows.operations.used), (1, 0));
+    // Whatever else is wrong comes first.
+    assert_eq!(code(&decide(&asked, &Known { listed: None, ..known })), Some(ErrorCode::NotFound));
+    let invalid = AdmissionRequest { verdict: Some(Error::invalid("/x", "is wrong")), ..asked.clone() };
+    assert_eq!(code(&decide(&invalid, &known)), Some(ErrorCode::InvalidArguments));
+    let full = Used { open_jobs: 100, ..Used::default() };
+    assert_eq!(code(&decide(&asked, &Known { used: full, ..known })), Some(ErrorCode::QuotaExceeded));
+    // Raw bytes cannot wait, what only tells needs not, and an attempt was approved.
+    let raw = AdmissionRequest { manner: Manner::Raw, ..asked.clone() };
+    assert_eq!(error(&decide(&raw, &known)).unwrap().details["reason"], "needs_approval");
+    for manner in [Manner::Preview, Manner::Attempt] {
+        let decision = decide(&AdmissionRequest { manner, ..asked.clone() }, &known);
+        assert!(matches!(decision.kind, DecisionKind::Admit { .. }), "{manner:?}");
+    }
+}
+
+#[test]
+fn a_rule_on_arguments_asks_to_see_them_once_all_else_is_right() {
+    let rule = ArgumentRule { tool: None, pointer: "/command".into(), pattern: "*prod*".into() };
+    let key = with_rules(ApprovalRules { arguments: vec![rule.clone()], ..ApprovalRules::default() });
+    let box_there = listed(&[]);
+    let known = Known { key: Some(&key), listed: Some(&box_there), ..Known::default() };
+    let asked = by_key(existing());
+    assert_eq!(decide(&asked, &known).kind, DecisionKind::Inspect(vec![rule.clone()]));
+    assert_eq!(code(&decide(&asked, &Known { listed: None, ..known })), Some(ErrorCode::NotFound));
+    let seen = |matched| AdmissionRequest { inspected: Some(Inspected { matched }), ..asked.clone() };
+    assert!(matches!(decide(&seen(None), &known).kind, DecisionKind::Admit { .. }));
+    assert!(matches!(decide(&seen(Some(rule)), &known).kind, DecisionKind::Defer { .. }));
+}
+
+#[test]
+fn an_attempt_has_the_rights_of_its_key_and_is_not_counted_again() {
+    let attempt = |permissions| AdmissionRequest {
+        manner: Manner::Attempt,
+        ..request(Credential::Job { permissions }, SandboxClaim::None)
+    };
+    let used_up = Used {
+        windows: Windows { calls: Window { started_at: NOW, used: 3 }, ..Windows::default() },
+        ..Used::default()
+    };
+    let operator = key();
+    let known = Known { key: Some(&operator), used: used_up, ..Known::default() };
+    let decision = decide(&attempt(None), &known);
+    assert!(matches!(decision.kind, DecisionKind::Admit { .. }), "{decision:?}");
+    assert_eq!(decision.windows.unwrap().calls.used, 3);
+    let viewer = Permissions::of(Role::Viewer);
+    let narrow = decide(&attempt(Some(viewer)), &known);
+    assert_eq!((code(&narrow), recorded(&narrow)), (Some(ErrorCode::Forbidden), false));
+    let revoked = KeyRecord { revoked_at: Some(1), ..key() };
+    let decision = decide(&attempt(None), &Known { key: Some(&revoked), ..known });
+    assert_eq!(code(&decision), Some(ErrorCode::Unauthenticated));
+    assert_eq!(code(&decide(&attempt(None), &Known::default())), Some(ErrorCode::Unauthenticated));
+    let busy = Used { open_calls: 50, ..Used::default() };
+    assert_eq!(code(&decide(&attempt(None), &Known { used: busy, ..known })), Some(ErrorCode::RateLimited));
 }
 
 #[test]

@@ -1,0 +1,126 @@
+//! The Durable Object of one job: it waits for an approval, carries the call out, and keeps what it answered.
+//!
+//! It is an object because a job must outlive whoever asked for it, and must begin once. It stores the job, its arguments and its
+//! answer. It answers `POST` on:
+//!
+//! - `/create`: [`Told`]; again it changes nothing.
+//! - `/describe`: [`Told`]; 404 when there is no such job.
+//! - `/decide`: [`Told`]; 409 when it is too late.
+//! - `/known`: whether there is a job, asked by the tenant's sweep.
+//!
+//! Its alarm does what is due (`record.rs`): it ends what nobody approved, carries out, tells the tenant's list, and forgets. While a
+//! job waits, nothing of it is in memory.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use serde::de::DeserializeOwned;
+use worker::{DurableObject, Env, Request, Response, State as ObjectState, durable_object};
+
+use super::record::{Decision, Seed, Stored, Told};
+use super::{clock, run};
+use crate::error::{Error, Result};
+use crate::platform::Platform;
+use crate::workers::internal::answer;
+use crate::workers::platform::{Lifetime, WorkersPlatform};
+
+/// Name of the object of a job.
+pub fn object_name(tenant: &str, job_id: &str) -> String {
+    format!("{tenant}/{job_id}")
+}
+
+#[durable_object(alarm)]
+pub struct JobActor {
+    inner: Rc<Inner>,
+}
+
+/// What the steps of the object share.
+pub struct Inner {
+    pub(super) state: Rc<ObjectState>,
+    pub(super) env: Env,
+    pub(super) platform: WorkersPlatform,
+    /// Whether an attempt is under way in this memory.
+    pub(super) is_attempting: Cell<bool>,
+}
+
+impl DurableObject for JobActor {
+    fn new(state: ObjectState, env: Env) -> Self {
+        let state = Rc::new(state);
+        let platform = WorkersPlatform(Lifetime::Object(state.clone()));
+        Self { inner: Rc::new(Inner { state, env, platform, is_attempting: Cell::new(false) }) }
+    }
+
+    async fn fetch(&self, mut request: Request) -> worker::Result<Response> {
+        let inner = &self.inner;
+        match request.path().as_str() {
+            "/create" => match read(&mut request).await {
+                Ok(seed) => answer(create(inner, &seed).await),
+                Err(error) => answer::<Told>(Err(error)),
+            },
+            "/describe" => answer(inner.existing().and_then(|stored| inner.told(stored))),
+            "/decide" => match read(&mut request).await {
+                Ok(decision) => answer(decide(inner, decision).await),
+                Err(error) => answer::<Told>(Err(error)),
+            },
+            "/known" => answer(known(inner).await),
+            _ => Response::error("no such route", 404),
+        }
+    }
+
+    async fn alarm(&self) -> worker::Result<Response> {
+        clock::run(&self.inner).await;
+        Response::empty()
+    }
+}
+
+async fn read<T: DeserializeOwned>(request: &mut Request) -> Result<T> {
+    request.json().await.map_err(Error::internal)
+}
+
+async fn create(inner: &Rc<Inner>, seed: &Seed) -> Result<Told> {
+    let stored = match inner.load()? {
+        Some(stored) => stored,
+        None => inner.begin_with(seed)?,
+    };
+    clock::arm(inner).await;
+    inner.told(stored)
+}
+
+async fn decide(inner: &Rc<Inner>, decision: Decision) -> Result<Told> {
+    let mut stored = inner.existing()?;
+    stored.decide(decision)?;
+    inner.save(&stored)?;
+    // The list and the books have it before the answer leaves, where they can be reached.
+    run::report(inner).await?;
+    clock::arm(inner).await;
+    inner.told(inner.existing()?)
+}
+
+async fn known(inner: &Rc<Inner>) -> Result<bool> {
+    if inner.load()?.is_none() {
+        return Ok(false);
+    }
+    run::report(inner).await?;
+    clock::arm(inner).await;
+    Ok(true)
+}
+
+impl Inner {
+    pub(super) fn told(&self, stored: Stored) -> Result<Told> {
+        let output = if stored.job.state.is_over() { self.output()? } else { None };
+        Ok(Told { job: stored.job, order: stored.order, output })
+    }
+
+    /// Logs what nobody is told.
+    pub(super) fn complain(&self, message: &str, error: &Error) {
+        let job_id = self.load().ok().flatten().map(|stored| stored.job.job_id);
+        let line = serde_json::json!({
+            "level": "error",
+            "message": message,
+            "jobId": job_id,
+            "error": error.message,
+            "source": error.cause,
+        });
+        self.platform.log(&line);
+    }
+}

@@ -1,0 +1,229 @@
+//! Jobs in the tenant's storage: listed when a call becomes one, told of by their objects, forgotten a week after their end.
+//!
+//! The books have of a job's call: `intent` when it was asked for, `waiting` when it has to be approved, `decision` when it was, `attempt`
+//! whenever it is tried, and `outcome` once it is over.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::actor::{TenantActor, TextRow, now, read, values};
+use super::admission::{AdmissionRequest, Intent, Listed, Outcome, Settlement};
+use super::approval::Reason;
+use super::credential::Credential;
+use super::jobs::{JobListRequest, JobListing};
+use super::measure;
+use super::metrics::Sample;
+use super::usage::{Spent, Use};
+use crate::error::{Error, ErrorCode, Result};
+use crate::fetch_error::Repeat;
+use crate::job::actor::object_name;
+use crate::job::record::{Approval, Job, KEPT_MILLIS, Report};
+use crate::job::state::State;
+use crate::workers::fetch::FetchError;
+use crate::workers::internal::{JOB_BINDING, Question, namespace};
+
+/// Most jobs in one part of the list.
+const MOST_LISTED: u32 = 500;
+
+/// How long a job may be unknown to its object: it may be on its way there. In milliseconds.
+const UNKNOWN_FOR: i64 = 60_000;
+
+/// Jobs asked about by one alarm.
+const MOST_ASKED: i64 = 5;
+
+/// Until a job's object says whether it knows of it.
+const KNOWN_DEADLINE: Duration = Duration::from_secs(5);
+
+pub(super) const SCHEMA: &[&str] = &[
+    "CREATE TABLE IF NOT EXISTS jobs (job_id TEXT PRIMARY KEY, created_at INTEGER NOT NULL, state TEXT NOT NULL, \
+     key_id TEXT NOT NULL, ended_at INTEGER, version INTEGER NOT NULL, job TEXT NOT NULL) WITHOUT ROWID",
+    "CREATE INDEX IF NOT EXISTS jobs_created_at ON jobs (created_at, job_id)",
+    "CREATE INDEX IF NOT EXISTS jobs_state ON jobs (state, created_at)",
+    "CREATE INDEX IF NOT EXISTS jobs_open ON jobs (key_id) WHERE ended_at IS NULL",
+    "CREATE INDEX IF NOT EXISTS jobs_ended_at ON jobs (ended_at) WHERE ended_at IS NOT NULL",
+    "CREATE INDEX IF NOT EXISTS jobs_new ON jobs (created_at) WHERE version = 0",
+];
+
+impl TenantActor {
+    pub(super) fn job(&self, job_id: &str) -> Result<Option<Job>> {
+        let rows: Vec<TextRow> = self.rows("SELECT job AS text FROM jobs WHERE job_id = ?", vec![job_id.into()])?;
+        rows.first().map(|row| read(&row.text)).transpose()
+    }
+
+    fn store_job(&self, job: &Job) -> Result<()> {
+        let text = serde_json::to_string(job).map_err(Error::internal)?;
+        let ended_at = job.ended_at.map_or(worker::SqlStorageValue::Null, Into::into);
+        let values = vec![
+            job.job_id.as_str().into(),
+            job.created_at.into(),
+            job.state.as_str().into(),
+            job.key_id.as_str().into(),
+            ended_at,
+            i64::from(job.version).into(),
+            text.into(),
+        ];
+        let statement = "INSERT OR REPLACE INTO jobs (job_id, created_at, state, key_id, ended_at, version, job) \
+            VALUES (?, ?, ?, ?, ?, ?, ?)";
+        self.write(statement, values)
+    }
+
+    pub(super) fn jobs(&self, request: &JobListRequest) -> Result<JobListing> {
+        let limit = request.limit.clamp(1, MOST_LISTED);
+        let (statement, parameters) = request.statement(limit + 1);
+        let rows: Vec<TextRow> = self.rows(&statement, values(parameters))?;
+        let wanted = usize::try_from(limit).map_err(Error::internal)?;
+        let jobs = rows.iter().take(wanted).map(|row| read(&row.text)).collect::<Result<Vec<Job>>>()?;
+        Ok(JobListing { jobs, more: rows.len() > wanted })
+    }
+
+    /// Makes a call a job, in the turn that decides on it.
+    pub(super) fn defer(
+        &self,
+        request: &AdmissionRequest,
+        reason: Reason,
+        expires_at: i64,
+        listed: Option<&Listed>,
+    ) -> Result<Job> {
+        let approval = Approval { reason, expires_at, decision: None };
+        let job = Job {
+            job_id: request.call_id.clone(),
+            tool: request.requirement.tool.clone(),
+            state: State::AwaitingApproval,
+            version: 0,
+            key_id: request.principal.key_id.clone(),
+            token_id: match &request.principal.credential {
+                Credential::Token { token_id, .. } => Some(token_id.clone()),
+                _ => None,
+            },
+            // What it would make is not there yet, and gets another name.
+            sandbox_id: listed.map(|listed| listed.sandbox_id.clone()),
+            labels: listed.map(|listed| listed.labels.clone()).unwrap_or_default(),
+            created_at: request.at,
+            updated_at: request.at,
+            begun_at: None,
+            ended_at: None,
+            approval: Some(approval.clone()),
+            attempts: 0,
+            exit_code: None,
+            error: None,
+        };
+        self.append(request.at, &request.call_id, "intent", &Intent::from(request))?;
+        self.append(request.at, &request.call_id, "waiting", &approval)?;
+        if let Some(wanted) = &request.idempotency {
+            self.hold(&request.principal.holder(), wanted, &request.call_id, request.at, expires_at)?;
+        }
+        self.store_job(&job)?;
+        Ok(job)
+    }
+
+    /// A job begins an attempt.
+    pub(super) fn note_attempt(&self, request: &AdmissionRequest) -> Result<()> {
+        #[derive(Serialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Attempt<'a> {
+            deadline_at: i64,
+            sandbox_id: Option<&'a str>,
+        }
+        let sandbox_id = request.claim.sandbox_id().map(crate::identifier::SandboxId::as_str);
+        let attempt = Attempt { deadline_at: request.deadline_at, sandbox_id };
+        self.append(request.at, &request.call_id, "attempt", &attempt)
+    }
+
+    /// Takes what a job's object tells. A report that comes twice or late changes nothing.
+    pub(super) fn take_report(&self, report: &Report) -> Result<()> {
+        let Report { job, answer } = report;
+        let Some(before) = self.job(&job.job_id)?.filter(|before| before.version < job.version) else {
+            return Ok(());
+        };
+        let decision = |job: &Job| job.approval.as_ref().and_then(|approval| approval.decision.clone());
+        if let (None, Some(decision)) = (decision(&before), decision(job)) {
+            self.append(decision.at, &job.job_id, "decision", &decision)?;
+        }
+        if let (false, Some(ended_at)) = (before.state.is_over(), job.ended_at) {
+            let outcome = job.error.as_ref().map_or(Outcome::Succeeded, |error| match job.attempts {
+                0 => Outcome::Refused(error.code),
+                _ => Outcome::Failed(error.code),
+            });
+            let settlement = Settlement {
+                call_id: job.job_id.clone(),
+                outcome,
+                exit_code: job.exit_code,
+                duration_ms: job.begun_at.map_or(0, |begun_at| ended_at - begun_at),
+                at: ended_at,
+                spent: Spent::default(),
+                answer: None,
+            };
+            self.append(ended_at, &job.job_id, "outcome", &settlement)?;
+            let code = job.error.as_ref().map(|error| error.code);
+            measure::add(self, &Sample::call(&job.tool, code, settlement.duration_ms, ended_at));
+            // An attempt is counted when it is settled.
+            if job.attempts == 0 {
+                self.count_use(&Use::call(ended_at, &job.key_id, &job.tool, code, Spent::default()));
+            }
+            self.keep(&job.job_id, answer.as_ref(), ended_at)?;
+        }
+        self.store_job(job)
+    }
+
+    /// Forgets jobs whose objects have forgotten them.
+    pub(super) fn forget_jobs(&self, now: i64) -> Result<()> {
+        self.write("DELETE FROM jobs WHERE ended_at < ?", vec![(now - KEPT_MILLIS).into()])
+    }
+
+    /// When the next new job is to be asked about.
+    pub(super) fn next_unknown_job(&self) -> Result<Option<i64>> {
+        let statement = "SELECT job AS text FROM jobs WHERE version = 0 ORDER BY created_at LIMIT 1";
+        let rows: Vec<TextRow> = self.rows(statement, Vec::new())?;
+        let first = rows.first().map(|row| read::<Job>(&row.text)).transpose()?;
+        Ok(first.map(|job| job.created_at + UNKNOWN_FOR))
+    }
+}
+
+/// Asks about jobs that their objects have not told of: one that was never made is closed. Nothing of it was carried out.
+pub(super) async fn ask_about_new(tenant: &TenantActor) {
+    let statement = "SELECT job AS text FROM jobs WHERE version = 0 AND created_at <= ? ORDER BY created_at LIMIT ?";
+    let rows = tenant.rows::<TextRow>(statement, vec![(now() - UNKNOWN_FOR).into(), MOST_ASKED.into()]);
+    let jobs = rows.and_then(|rows| rows.iter().map(|row| read::<Job>(&row.text)).collect::<Result<Vec<_>>>());
+    let jobs = match jobs {
+        Ok(jobs) => jobs,
+        Err(error) => return worker::console_error!("a tenant's jobs could not be read: {:?}", error.cause),
+    };
+    for job in jobs {
+        if let Err(error) = check(tenant, job).await {
+            worker::console_error!("a job could not be held against its object: {:?}", error.cause);
+        }
+    }
+}
+
+async fn check(tenant: &TenantActor, job: Job) -> Result<()> {
+    let Some(name) = super::sweep::name(tenant)? else { return Ok(()) };
+    let objects = namespace(&tenant.env, JOB_BINDING)?;
+    let object = object_name(&name, &job.job_id);
+    let lost = |error: FetchError| Error::internal(error);
+    let question = Question {
+        objects: &objects,
+        name: &object,
+        path: "/known",
+        deadline: KNOWN_DEADLINE,
+        repeat: Repeat::Never,
+        lost,
+        trace: Vec::new(),
+    };
+    // The object tells its job at once where it has one.
+    let known: bool = question.ask(&(), |_| ()).await?;
+    if known {
+        return Ok(());
+    }
+    let now = now();
+    let error = Error::new(ErrorCode::ObjectUnavailable, "the job could not be stored; nothing was carried out");
+    let job = Job {
+        state: State::Failed,
+        version: 1,
+        updated_at: now,
+        ended_at: Some(now),
+        error: Some(Error { retryable: true, ..error }),
+        ..job
+    };
+    tenant.take_report(&Report { job, answer: None })
+}

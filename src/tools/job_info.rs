@@ -1,0 +1,156 @@
+//! A job as tools tell of it, and what tools about jobs share.
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+
+use crate::error::{Error, ErrorCode, Problem, Result};
+use crate::job::record::{Approval, Job, Told};
+use crate::job::state::State;
+use crate::platform::rfc3339;
+use crate::registry::Context;
+use crate::tenant::approval::Reason;
+use crate::tenant::jobs::JobListRequest;
+
+/// One job.
+#[derive(Debug, PartialEq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct JobInfo {
+    /// Its id: that of the call that it was.
+    pub job_id: String,
+    /// What is carried out.
+    pub tool: String,
+    /// awaiting_approval, queued, running, succeeded, failed, interrupted or rejected.
+    pub state: State,
+    /// Key that asked for it.
+    pub key_id: String,
+    /// Token that asked for it, if it was one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token_id: Option<String>,
+    /// Sandbox that it is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sandbox_id: Option<String>,
+    /// When it was asked for: RFC 3339, UTC.
+    pub created_at: String,
+    /// When it last changed: RFC 3339, UTC.
+    pub updated_at: String,
+    /// When it began to be carried out: RFC 3339, UTC.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub begun_at: Option<String>,
+    /// When it was over: RFC 3339, UTC.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ended_at: Option<String>,
+    /// How often it was begun.
+    pub attempts: u32,
+    /// Present where it had to be approved.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub approval: Option<ApprovalInfo>,
+    /// Its arguments, secrets masked and long values cut. Not in lists.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = std::collections::BTreeMap<String, Value>, required = false)]
+    pub arguments: Option<Map<String, Value>>,
+    /// Keyed hash of its arguments as they were sent. Not in lists.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub arguments_signature: Option<String>,
+    /// Exit code of its command.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<i32>,
+    /// What the tool answered, for who may call that tool. Not in lists.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = std::collections::BTreeMap<String, Value>, required = false)]
+    pub output: Option<Value>,
+    /// Why it failed, was interrupted or rejected.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<Problem>,
+}
+
+/// Why a job had to be approved, and what was decided.
+#[derive(Debug, PartialEq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ApprovalInfo {
+    /// What made it wait.
+    pub reason: Reason,
+    /// When it is rejected by itself: RFC 3339, UTC.
+    pub expires_at: String,
+    /// Whether it was approved; absent while nobody decided.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub approved: Option<bool>,
+    /// Key that decided.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub decided_by: Option<String>,
+    /// When: RFC 3339, UTC.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub decided_at: Option<String>,
+    /// What was said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub comment: Option<String>,
+}
+
+impl From<Approval> for ApprovalInfo {
+    fn from(approval: Approval) -> Self {
+        let Approval { reason, expires_at, decision } = approval;
+        Self {
+            reason,
+            expires_at: rfc3339(expires_at),
+            approved: decision.as_ref().map(|decision| decision.approved),
+            decided_by: decision.as_ref().map(|decision| decision.key_id.clone()),
+            decided_at: decision.as_ref().map(|decision| rfc3339(decision.at)),
+            comment: decision.and_then(|decision| decision.comment),
+        }
+    }
+}
+
+impl From<Job> for JobInfo {
+    fn from(job: Job) -> Self {
+        let error = job.error.map(|error| error.problem(&job.job_id));
+        Self {
+            job_id: job.job_id,
+            tool: job.tool,
+            state: job.state,
+            key_id: job.key_id,
+            token_id: job.token_id,
+            sandbox_id: job.sandbox_id.map(Into::into),
+            created_at: rfc3339(job.created_at),
+            updated_at: rfc3339(job.updated_at),
+            begun_at: job.begun_at.map(rfc3339),
+            ended_at: job.ended_at.map(rfc3339),
+            attempts: job.attempts,
+            approval: job.approval.map(ApprovalInfo::from),
+            arguments: None,
+            arguments_signature: None,
+            exit_code: job.exit_code,
+            output: None,
+            error,
+        }
+    }
+}
+
+impl JobInfo {
+    /// Everything that is known of a job.
+    pub fn of(told: Told) -> Self {
+        let Told { job, order, output } = told;
+        let arguments = match order.recorded {
+            Value::Object(fields) => fields,
+            _ => Map::new(),
+        };
+        Self { arguments: Some(arguments), arguments_signature: order.arguments_signature, output, ..Self::from(job) }
+    }
+
+    /// The same as this caller is told it: what a tool answered is for who may call that tool.
+    pub fn told_to(context: &Context, mut told: Told) -> Self {
+        if context.permissions.check(&told.order.requirement).is_err() {
+            told.output = None;
+        }
+        Self::of(told)
+    }
+}
+
+/// The job of that id as the tenant lists it; 404 where there is none that this caller sees.
+pub async fn listed(context: &Context, job_id: &str) -> Result<Job> {
+    let request = JobListRequest { limit: 1, job_id: Some(job_id.to_owned()), ..JobListRequest::default() };
+    let found = context.services.tenant.list_jobs(request).await?.jobs.into_iter().next();
+    found.ok_or_else(|| {
+        Error::new(ErrorCode::NotFound, format!("there is no job {job_id:?}; listJobs lists them"))
+            .detail("jobId", job_id)
+    })
+}

@@ -20,7 +20,7 @@ pub mod preview;
 pub mod redaction;
 pub mod schema;
 pub mod services;
-pub mod sse;
+pub use ops_api::sse;
 pub mod trace;
 
 pub mod job;

@@ -11,6 +11,7 @@ use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
 use jsonschema::Validator;
 use jsonschema::error::ValidationErrorKind;
+use ops_api::alias;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -398,43 +399,13 @@ impl Registry {
     /// The tool of that name, or of that alias: `zones.list` and `zones:list` are `listZones`.
     pub fn get(&self, name: &str) -> Option<&Entry> {
         let named = |wanted: &str| self.entries.iter().find(|entry| entry.description.name == wanted);
-        named(name).or_else(|| alias_targets(name).iter().find_map(|wanted| named(wanted)))
+        named(name).or_else(|| alias::targets(name).iter().find_map(|wanted| named(wanted)))
     }
-}
-
-/// Names that an alias can stand for: the verb, then the resource as given and in the singular.
-fn alias_targets(alias: &str) -> Vec<String> {
-    let parts: Vec<&str> = alias.split(['.', ':']).collect();
-    let Some((verb, resource)) = parts.split_last().filter(|(_, resource)| !resource.is_empty()) else {
-        return Vec::new();
-    };
-    let pascal: String = resource
-        .iter()
-        .map(|word| {
-            let mut letters = word.chars();
-            letters.next().map(|first| first.to_ascii_uppercase()).into_iter().chain(letters).collect::<String>()
-        })
-        .collect();
-    let plural = format!("{verb}{pascal}");
-    let singulars = ["es", "s"].into_iter().filter_map(|ending| plural.strip_suffix(ending).map(str::to_owned));
-    let singulars: Vec<String> = singulars.collect();
-    std::iter::once(plural.clone()).chain(singulars).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn aliases_are_derived_from_resource_and_verb() {
-        assert!(alias_targets("zones.list").contains(&"listZones".to_owned()));
-        assert!(alias_targets("workers:deploy").contains(&"deployWorker".to_owned()));
-        assert!(alias_targets("dns.record.create").contains(&"createDnsRecord".to_owned()));
-        assert!(alias_targets("sandboxes.list").contains(&"listSandboxes".to_owned()));
-        assert!(alias_targets("exec").is_empty());
-        assert!(alias_targets("").is_empty());
-        assert!(!alias_targets(".").contains(&"exec".to_owned()));
-    }
 
     #[test]
     fn a_whole_double_is_an_integer() {

@@ -1,13 +1,14 @@
 //! `cargo xtask`: everything that a checkout needs done, from a bare machine on.
 //!
 //! `dev` runs the local stack, `test` every test, `build` makes the Worker (it is also wrangler's build command),
-//! `openapi` rewrites the generated descriptions, `image` builds the sandbox image, `check` formats and lints, `deploy`
+//! `openapi` rewrites the generated descriptions, `cfops` builds the command line, `image` the sandbox image, `check` formats and lints, `deploy`
 //! brings it all to Cloudflare.
 //! Each command installs what it misses first, into a cache folder that all checkouts share (see [`setup`]).
 
 mod bench;
 mod build;
 mod cache;
+mod cfops;
 mod deploy;
 mod dev;
 mod docker;
@@ -45,6 +46,8 @@ enum Command {
     Build,
     /// Rewrite the generated descriptions in openapi/
     Openapi,
+    /// Build the command line, one static file
+    Cfops,
     /// Build the sandbox image with Docker
     Image(image::Options),
     /// Measure what calls cost, on the real stack
@@ -72,6 +75,7 @@ fn start(command: Command) -> Result<ExitCode> {
         Command::Check => test::check(),
         Command::Build => build::from_command_line().map(|()| ExitCode::SUCCESS),
         Command::Openapi => openapi::write().map(|()| ExitCode::SUCCESS),
+        Command::Cfops => cfops::build().map(|_| ExitCode::SUCCESS),
         Command::Image(options) => image::build(&options).map(|()| ExitCode::SUCCESS),
         Command::Bench(options) => bench::run(&options).map(|()| ExitCode::SUCCESS),
         Command::Deploy(options) => deploy::run(&options).map(|()| ExitCode::SUCCESS),

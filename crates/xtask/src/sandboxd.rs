@@ -1,9 +1,10 @@
 //! Static release builds of native programs, sandboxd first. Cargo decides whether anything changed.
 
 use crate::run::{self, Task};
-use crate::setup::StaticTarget;
+use crate::setup::{StaticTarget, find_program};
 use crate::workspace;
 use anyhow::{Result, ensure};
+use std::env;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -19,6 +20,11 @@ pub(crate) fn build_static(package: &str) -> Result<PathBuf> {
     command.args(["build", "--profile", "native", "--package", package, "--bin", package, "--target", &triple]);
     if let Some(flags) = flags {
         command.env("RUSTFLAGS", flags);
+    }
+    // What little C there is (the TLS of cfops) needs nothing of a C library, so that any compiler will do.
+    let compiler = format!("CC_{}", triple.replace('-', "_"));
+    if triple.ends_with("musl") && find_program("musl-gcc").is_none() && env::var_os(&compiler).is_none() {
+        command.env(compiler, "cc");
     }
     Task::new(&format!("cargo build for {package}"), command, Duration::from_secs(1200)).run()?;
     let binary = workspace::target().join(&triple).join("native").join(package);

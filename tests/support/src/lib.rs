@@ -35,8 +35,10 @@ pub use guardian::{GuardedChild, process_folder};
 pub use host::Host;
 pub use internet::Internet;
 pub use large_file::{Sampler, round_trip};
-pub use locate::{node, project_root, sandboxd};
-pub use process::{descendants, find_by_argument, is_alive, kill_process, resident_bytes, sandbox_daemon_of};
+pub use locate::{cfops, node, project_root, sandboxd};
+pub use process::{
+    descendants, find_by_argument, interrupt_process, is_alive, kill_process, resident_bytes, sandbox_daemon_of,
+};
 pub use proxy::{FaultProxy, Seen};
 pub use sse::{Event, EventStream, Parser, Terminal, Transcript};
 pub use stack::{Sandbox, Stack, StackOptions, random_name, scratch_folder};

@@ -17,7 +17,16 @@ pub fn project_root() -> &'static Path {
 
 /// The `sandboxd` under test: `CLOUDFLARE_OPS_SANDBOXD`, or the newest one in the target folder.
 pub fn sandboxd() -> PathBuf {
-    if let Some(path) = std::env::var_os("CLOUDFLARE_OPS_SANDBOXD") {
+    program("sandboxd", "CLOUDFLARE_OPS_SANDBOXD")
+}
+
+/// The `cfops` under test: `CLOUDFLARE_OPS_CFOPS`, or the newest one in the target folder.
+pub fn cfops() -> PathBuf {
+    program("cfops", "CLOUDFLARE_OPS_CFOPS")
+}
+
+fn program(name: &str, variable: &str) -> PathBuf {
+    if let Some(path) = std::env::var_os(variable) {
         return PathBuf::from(path);
     }
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| project_root().join("target"), PathBuf::from);
@@ -28,13 +37,13 @@ pub fn sandboxd() -> PathBuf {
     let mut candidates = Vec::new();
     for platform in &platforms {
         for profile in profiles {
-            let path = target.join(platform).join(profile).join("sandboxd");
+            let path = target.join(platform).join(profile).join(name);
             candidates.extend(modified(&path).map(|time| (time, path)));
         }
     }
     match candidates.into_iter().max() {
         Some((_, path)) => path,
-        None => panic!("no sandboxd under {}: run `cargo build -p sandboxd` or `cargo xtask test`", target.display()),
+        None => panic!("no {name} under {}: run `cargo build -p {name}` or `cargo xtask test`", target.display()),
     }
 }
 

@@ -73,6 +73,13 @@ pub fn kill_process(pid: i32) {
     }
 }
 
+/// SIGINT to one process, as Ctrl-C does it.
+pub fn interrupt_process(pid: u32) {
+    if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
+        let _ = send_signal(pid, Signal::INT);
+    }
+}
+
 /// Whether the process is there and is not a zombie.
 pub fn is_alive(pid: i32) -> bool {
     PathBuf::from(format!("/proc/{pid}")).exists()

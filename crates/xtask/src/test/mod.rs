@@ -44,7 +44,7 @@ pub(crate) enum Tier {
     Workerd,
     /// The real Worker in workerd against real containers
     Container,
-    /// Clients generated from the OpenAPI document
+    /// The command line, and clients generated from the OpenAPI document
     Clients,
     /// The measurements of `cargo xtask bench`, a few times each and not judged
     Bench,
@@ -173,6 +173,9 @@ fn stack_tests(tier: Tier) -> Result<Command> {
     if tier == Tier::Workerd {
         // They wait for the stack most of the time, so that more of them than processors run at once.
         command.env("RUST_TEST_THREADS", "8");
+    }
+    if tier == Tier::Clients {
+        command.env("CLOUDFLARE_OPS_CFOPS", sandboxd::build_static("cfops")?);
     }
     Ok(command)
 }

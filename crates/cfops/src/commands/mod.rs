@@ -1,0 +1,13 @@
+//! What `cfops` does.
+
+pub(crate) mod call;
+pub(crate) mod cp;
+pub(crate) mod decide;
+pub(crate) mod exec;
+pub(crate) mod top;
+
+pub(crate) mod login;
+pub(crate) mod profiles;
+pub(crate) mod tools;
+
+pub(crate) mod completions;

@@ -15,7 +15,7 @@ use crate::log_line::{CallLine, DataPoint, LONGEST_TOOL, Observed};
 use crate::platform::{Platform, within};
 use crate::raw::{RawRequest, RawResponse};
 use crate::redaction::Redactor;
-use crate::registry::{CallFacts, Context, Entry, Prepared, Registry};
+use crate::registry::{self, CallFacts, Context, Entry, Prepared, Registry};
 use crate::services::{Jobs, Sandboxes, Services, Tenant};
 use crate::tenant::admission::{
     Admission, AdmissionRequest, Identified, Manner, May, Outcome, Ruling, SandboxClaim, Settlement,
@@ -405,7 +405,7 @@ where
     // 3. Act.
     let services = Services {
         platform: platform.clone(),
-        tenant: in_sight(tenant.clone(), &admitted.permissions, &principal.key_id),
+        tenant: in_sight(tenant.clone(), &admitted.permissions, &principal),
         sandboxes: backend.sandboxes(&principal.tenant),
         jobs: backend.jobs(&principal.tenant),
         signer: backend.signer().clone(),
@@ -476,8 +476,8 @@ const DEFERRED: &str = "deferred";
 async fn admit(tenant: &dyn Tenant, request: AdmissionRequest, sent: &str) -> Result<Admission> {
     let admission = tenant.admit(request.clone()).await?;
     let Ruling::Inspect(rules) = &admission.ruling else { return Ok(admission) };
-    let sent: Value = serde_json::from_str(sent).map_err(Error::internal)?;
-    let inspected = Some(approval::inspect(rules, &sent));
+    let sent = serde_json::from_str(sent).map_err(Error::internal)?;
+    let inspected = Some(approval::inspect(rules, &registry::whole_numbers(sent)));
     tenant.admit(AdmissionRequest { inspected, ..request }).await
 }
 

@@ -184,6 +184,14 @@ impl Error {
         self
     }
 
+    /// Adds the fields of `details`, where it has any.
+    pub fn with_details(mut self, details: Option<Value>) -> Self {
+        if let Some(Value::Object(fields)) = details {
+            self.details.extend(fields);
+        }
+        self
+    }
+
     /// Records the cause for the log.
     pub fn because(mut self, cause: impl std::fmt::Display) -> Self {
         self.cause = Some(cause.to_string());

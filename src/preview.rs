@@ -63,9 +63,8 @@ pub fn take(arguments: &mut Value) -> bool {
 pub fn claim(claim: SandboxClaim) -> SandboxClaim {
     match claim {
         SandboxClaim::Create { .. } => SandboxClaim::None,
-        SandboxClaim::Existing { sandbox_id } | SandboxClaim::Running { sandbox_id } => {
-            SandboxClaim::Untouched { sandbox_id }
-        }
+        // Looking into a sandbox that runs keeps it running; one that does not is not started.
+        SandboxClaim::Existing { sandbox_id } => SandboxClaim::Running { sandbox_id },
         other => other,
     }
 }

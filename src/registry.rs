@@ -311,7 +311,7 @@ fn prepare<T: Tool>(mut arguments: Value, facts: &CallFacts<'_>) -> Result<Prepa
 }
 
 /// `5.0` is an integer to JSON Schema, and so to every client; here it becomes `5`.
-fn whole_numbers(value: Value) -> Value {
+pub fn whole_numbers(value: Value) -> Value {
     match value {
         Value::Number(number) if number.is_f64() => match number.as_f64() {
             // Beyond 2^53 a double does not hold every integer.
@@ -346,8 +346,15 @@ fn record<T: Tool>(arguments: &Value, redactor: &Redactor) -> Value {
 /// A record that is too long for the books says so instead.
 pub fn bounded(recorded: Value) -> Value {
     let bytes = recorded.to_string().len();
-    if bytes <= LONGEST_RECORD { recorded } else { json!({ "notRecorded": format!("{bytes} bytes") }) }
+    if bytes <= LONGEST_RECORD { recorded } else { json!({ NOT_RECORDED: format!("{bytes} bytes") }) }
 }
+
+/// Whether arguments were too long to be recorded.
+pub fn is_not_recorded(recorded: &Value) -> bool {
+    recorded.get(NOT_RECORDED).is_some()
+}
+
+const NOT_RECORDED: &str = "notRecorded";
 
 /// Longest record of a call's arguments, in bytes of JSON.
 const LONGEST_RECORD: usize = 64 * 1024;

@@ -200,6 +200,7 @@ fn job(request: &AdmissionRequest) -> Job {
         key_id: request.principal.key_id.clone(),
         token_id: None,
         sandbox_id: None,
+        sandbox_created_at: None,
         labels: Default::default(),
         created_at: request.at,
         updated_at: request.at,
@@ -216,7 +217,7 @@ impl Jobs for Double {
     fn create<'a>(&'a self, seed: &'a Seed) -> LocalBoxFuture<'a, Result<Told>> {
         self.0.seeds.borrow_mut().push(seed.clone());
         let Seed { job, order, .. } = seed.clone();
-        ready(Ok(Told { job, order, output: None })).boxed_local()
+        ready(Ok(Told { job, order, output: None, details: None })).boxed_local()
     }
 
     fn describe<'a>(&'a self, _: &'a str) -> LocalBoxFuture<'a, Result<Told>> {
@@ -445,7 +446,7 @@ fn a_call_that_waits_is_stored_whole_and_carried_out_as_it_was_signed() {
             who: Principal {
                 tenant: "default".into(),
                 key_id: "root".into(),
-                credential: Credential::Job { permissions: None },
+                credential: Credential::Job { permissions: None, sandbox_created_at: None },
             },
             tool: "createSandbox".into(),
             arguments,

@@ -90,9 +90,10 @@ async fn decide(inner: &Rc<Inner>, decision: Decision) -> Result<Told> {
     let mut stored = inner.existing()?;
     stored.decide(decision)?;
     inner.save(&stored)?;
+    // What was decided happens, whatever becomes of the report.
+    clock::arm(inner).await;
     // The list and the books have it before the answer leaves, where they can be reached.
     run::report(inner).await?;
-    clock::arm(inner).await;
     inner.told(inner.existing()?)
 }
 
@@ -100,15 +101,17 @@ async fn known(inner: &Rc<Inner>) -> Result<bool> {
     if inner.load()?.is_none() {
         return Ok(false);
     }
-    run::report(inner).await?;
     clock::arm(inner).await;
+    run::report(inner).await?;
     Ok(true)
 }
 
 impl Inner {
     pub(super) fn told(&self, stored: Stored) -> Result<Told> {
-        let output = if stored.job.state.is_over() { self.output()? } else { None };
-        Ok(Told { job: stored.job, order: stored.order, output })
+        let is_over = stored.job.state.is_over();
+        let output = if is_over { self.output()? } else { None };
+        let details = if is_over { self.details()? } else { None };
+        Ok(Told { job: stored.job, order: stored.order, output, details })
     }
 
     /// Logs what nobody is told.

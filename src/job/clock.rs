@@ -52,8 +52,9 @@ async fn work(inner: &Rc<Inner>) -> Result<()> {
                 inner.save(&stored)?;
             }
             Some(Due::Begin) => run::attempt(inner, stored).await?,
-            Some(Due::Pulse) if inner.is_attempting.get() => return Ok(()),
+            Some(Due::Pulse) if inner.is_attempting.get() && !stored.is_overdue(now) => return Ok(()),
             Some(Due::Pulse) => {
+                inner.is_attempting.set(false);
                 stored.lost(now)?;
                 inner.save(&stored)?;
             }

@@ -26,6 +26,9 @@ pub const PATIENCE: i64 = 60 * 60 * 1000;
 /// How often the object looks whether an attempt is still in its memory, in milliseconds.
 pub const PULSE: i64 = 15_000;
 
+/// How long one attempt may take, in milliseconds: the platform ends an alarm's work after 15 minutes.
+pub const LONGEST_ATTEMPT: i64 = 14 * 60 * 1000;
+
 /// What is told of a job: its object has it, and its tenant's list.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -42,6 +45,9 @@ pub struct Job {
     pub token_id: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox_id: Option<SandboxId>,
+    /// When that sandbox was made, which tells it from another of its name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox_created_at: Option<i64>,
     /// Labels of that sandbox when the job was asked for.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
@@ -126,6 +132,9 @@ pub struct Told {
     /// What it answered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<Value>,
+    /// What its error told beside its text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub details: Option<Value>,
 }
 
 /// What a job's object tells its tenant's list.
@@ -209,6 +218,11 @@ impl Stored {
             due.push((Due::Forget, ended_at + KEPT_MILLIS));
         }
         due
+    }
+
+    /// Whether its attempt has gone on for longer than one can.
+    pub fn is_overdue(&self, now: i64) -> bool {
+        self.job.begun_at.is_some_and(|begun_at| now > begun_at + LONGEST_ATTEMPT + PULSE)
     }
 
     /// When the alarm has to go off.
@@ -326,7 +340,10 @@ impl Stored {
         Principal {
             tenant: self.order.tenant.clone(),
             key_id: self.job.key_id.clone(),
-            credential: Credential::Job { permissions: self.order.permissions.clone() },
+            credential: Credential::Job {
+                permissions: self.order.permissions.clone(),
+                sandbox_created_at: self.job.sandbox_created_at,
+            },
         }
     }
 
@@ -370,6 +387,7 @@ mod tests {
             key_id: "k".into(),
             token_id: None,
             sandbox_id: None,
+            sandbox_created_at: None,
             labels: BTreeMap::new(),
             created_at: NOW,
             updated_at: NOW,

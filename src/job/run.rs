@@ -4,6 +4,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use serde_json::json;
 
 use super::actor::Inner;
 use super::clock;
@@ -51,7 +52,14 @@ pub(super) async fn attempt(inner: &Rc<Inner>, mut stored: Stored) -> Result<()>
     inner.is_attempting.set(false);
     let now = inner.platform.now_millis();
     let mut stored = inner.existing()?;
-    match answered.result {
+    let result = match answered.result {
+        Err(mut error) => {
+            inner.keep_details(&json!(std::mem::take(&mut error.details)))?;
+            Err(error)
+        }
+        output => output,
+    };
+    match result {
         Ok(Reply::Output(output)) => {
             let exit_code = output.get("exitCode").and_then(serde_json::Value::as_i64);
             inner.keep_output(&output)?;
@@ -90,8 +98,9 @@ fn answer(inner: &Inner, stored: &Stored) -> Result<Option<Answer>> {
     if !stored.job.state.is_over() || !stored.order.holds_key {
         return Ok(None);
     }
+    let details = inner.details()?;
     Ok(match &stored.job.error {
-        Some(error) => is_kept(Some(error)).then(|| Answer::Error(error.clone())),
+        Some(error) => is_kept(Some(error)).then(|| Answer::Error(error.clone().with_details(details))),
         None => Some(match inner.output()? {
             Some(output) => Answer::Output(output),
             None => {

@@ -14,6 +14,7 @@ const LARGEST_OUTPUT: usize = 4 * 1024 * 1024;
 
 const ARGUMENTS: &str = "arguments";
 const OUTPUT: &str = "output";
+const DETAILS: &str = "details";
 
 #[derive(serde::Deserialize)]
 struct Row {
@@ -67,12 +68,13 @@ impl Inner {
     }
 
     fn keep(&self, kind: &str, text: &str) -> Result<()> {
+        self.write("DELETE FROM pieces WHERE kind = ?", vec![kind.into()])?;
         let mut rest = text;
         let mut piece = 0_i64;
         while !rest.is_empty() {
             let (now, later) = rest.split_at(rest.floor_char_boundary(PIECE_BYTES));
             let values = vec![kind.into(), piece.into(), now.into()];
-            self.write("INSERT OR REPLACE INTO pieces (kind, piece, text) VALUES (?, ?, ?)", values)?;
+            self.write("INSERT INTO pieces (kind, piece, text) VALUES (?, ?, ?)", values)?;
             (rest, piece) = (later, piece + 1);
         }
         Ok(())
@@ -94,6 +96,16 @@ impl Inner {
     /// What the tool answered; nothing when it was too long to be kept.
     pub(super) fn output(&self) -> Result<Option<Value>> {
         self.kept(OUTPUT)
+    }
+
+    /// What an error told beside its text: output of a command may be among it, which is for who may call the tool.
+    pub(super) fn details(&self) -> Result<Option<Value>> {
+        self.kept(DETAILS)
+    }
+
+    pub(super) fn keep_details(&self, details: &Value) -> Result<()> {
+        let text = details.to_string();
+        if text.len() > LARGEST_OUTPUT { Ok(()) } else { self.keep(DETAILS, &text) }
     }
 
     pub(super) fn keep_output(&self, output: &Value) -> Result<()> {

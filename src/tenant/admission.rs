@@ -20,6 +20,7 @@ use crate::error::{Error, ErrorCode, Result};
 use crate::guardrails::RateClass;
 use crate::identifier::SandboxId;
 use crate::job::record::Job;
+use crate::registry;
 use crate::sandbox::state::Status;
 
 pub use super::listing::{Filters, ListRequest, Listed, ListedFacts, Listing, StartTold, StateReport};
@@ -377,6 +378,13 @@ fn rule(
     if let Some(verdict) = &request.verdict {
         return Err(verdict.clone());
     }
+    if let (Credential::Job { sandbox_created_at: Some(meant), .. }, Some(listed)) =
+        (&request.principal.credential, known.listed)
+        && listed.created_at != *meant
+    {
+        let message = "the sandbox of that name is another than when the call was asked for";
+        return Err(Error::new(ErrorCode::StaleGeneration, message).detail("sandboxId", listed.sandbox_id.as_str()));
+    }
     let in_sight = known.listed.filter(|listed| permissions.sees(&listed.labels));
     let list = match &request.claim {
         SandboxClaim::None => None,
@@ -416,6 +424,11 @@ fn rule(
         Judgement::Waits(_) if request.manner == Manner::Raw => {
             let message = "this call has to be approved first, and raw bytes cannot wait; call the tool with JSON";
             return Err(Error::new(ErrorCode::Forbidden, message).detail("reason", "needs_approval"));
+        }
+        Judgement::Waits(_) if registry::is_not_recorded(&request.arguments) => {
+            let message =
+                "this call has to be approved first, and its arguments are too long to be shown to who approves";
+            return Err(Error::new(ErrorCode::PayloadTooLarge, message).detail("reason", "needs_approval"));
         }
         Judgement::Waits(reason) => {
             limited.as_deref().map_or(Ok(()), Limited::jobs)?;

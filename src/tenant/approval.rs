@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 
+use percent_encoding::percent_decode_str;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -178,10 +179,15 @@ impl ApprovalRules {
     }
 }
 
-/// Holds rules against arguments as they were sent.
+/// Holds rules against arguments as they were sent; against paths that were sent percent-encoded also as what they stand for.
 pub fn inspect(rules: &[ArgumentRule], arguments: &Value) -> Inspected {
-    let matches =
-        |rule: &&ArgumentRule| arguments.pointer(&rule.pointer).is_some_and(|value| describes(&rule.pattern, value));
+    let is_encoded = arguments.get("pathEncoding").is_some_and(|encoding| encoding == "percent");
+    let decoded = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
+    let matches = |rule: &&ArgumentRule| match arguments.pointer(&rule.pointer) {
+        Some(value) if describes(&rule.pattern, value) => true,
+        Some(Value::String(text)) if is_encoded => is_like(&rule.pattern, &decoded(text)),
+        _ => false,
+    };
     Inspected { matched: rules.iter().find(matches).cloned() }
 }
 

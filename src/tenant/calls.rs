@@ -70,7 +70,9 @@ impl TenantActor {
         // 2. The decision.
         let decision = decide(request, &known);
         // 3. What it changes.
-        if let Some(windows) = decision.windows.as_ref().filter(|_| !is_again) {
+        // A call that is asked about again with its arguments is counted then.
+        let is_counted = !is_again && !matches!(decision.kind, DecisionKind::Inspect(_));
+        if let Some(windows) = decision.windows.as_ref().filter(|_| is_counted) {
             self.store_windows(key_id, windows)?;
         }
         if let Some(job) = again {

@@ -56,7 +56,7 @@ impl Principal {
         match (&self.credential, key) {
             (Credential::Root, _) => Ok(Permissions::of(Role::Admin)),
             (Credential::Token { permissions, .. }, _) if is_root => Ok(permissions.clone()),
-            (Credential::Job { permissions }, _) if is_root => {
+            (Credential::Job { permissions, .. }, _) if is_root => {
                 Ok(permissions.clone().unwrap_or_else(|| Permissions::of(Role::Admin)))
             }
             (credential, Some(key)) => key.verify(credential, now),
@@ -91,6 +91,9 @@ pub enum Credential {
     Job {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         permissions: Option<Permissions>,
+        /// When the sandbox was made that the call was asked about.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        sandbox_created_at: Option<i64>,
     },
 }
 

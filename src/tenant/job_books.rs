@@ -98,6 +98,7 @@ impl TenantActor {
             },
             // What it would make is not there yet, and gets another name.
             sandbox_id: listed.map(|listed| listed.sandbox_id.clone()),
+            sandbox_created_at: listed.map(|listed| listed.created_at),
             labels: listed.map(|listed| listed.labels.clone()).unwrap_or_default(),
             created_at: request.at,
             updated_at: request.at,

@@ -49,6 +49,9 @@ impl Place {
 #[serde(rename_all = "camelCase")]
 pub struct SeenBy {
     pub key_id: String,
+    /// Of a token, which has only what it asked for itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token_id: Option<String>,
     pub labels: BTreeMap<String, String>,
 }
 
@@ -85,13 +88,18 @@ impl JobListRequest {
             conditions.push("(created_at, job_id) < (?, ?)".to_owned());
             parameters.extend([Parameter::Integer(*created_at), Parameter::Text(job_id.clone())]);
         }
-        if let Some(SeenBy { key_id, labels }) = &self.seen_by {
+        if let Some(SeenBy { key_id, token_id, labels }) = &self.seen_by {
             let label =
                 "EXISTS (SELECT 1 FROM json_each(job, '$.labels') AS label WHERE label.key = ? AND label.value = ?)";
             let all = vec![label; labels.len()].join(" AND ");
-            conditions.push(if labels.is_empty() { "1".to_owned() } else { format!("(key_id = ? OR ({all}))") });
+            let own = match token_id {
+                Some(_) => "(key_id = ? AND json_extract(job, '$.tokenId') = ?)",
+                None => "key_id = ?",
+            };
+            conditions.push(if labels.is_empty() { "1".to_owned() } else { format!("({own} OR ({all}))") });
             if !labels.is_empty() {
                 parameters.push(Parameter::Text(key_id.clone()));
+                parameters.extend(token_id.clone().map(Parameter::Text));
             }
             for (name, value) in labels {
                 parameters.extend([Parameter::Text(name.clone()), Parameter::Text(value.clone())]);
@@ -121,6 +129,7 @@ mod tests {
             sandbox_id: hostile(),
             seen_by: Some(SeenBy {
                 key_id: "x' OR 1 --".into(),
+                token_id: hostile(),
                 labels: BTreeMap::from([("x' OR 1 --".into(), "x' OR 1 --".into()), ("b".into(), "c".into())]),
             }),
         };

@@ -46,10 +46,10 @@ impl KeyRecord {
     pub fn verify(&self, credential: &Credential, now: i64) -> Result<Permissions> {
         let permissions = match credential {
             Credential::Key { secret } if self.knows(secret, now) => self.permissions.clone(),
-            Credential::Token { permissions, .. } | Credential::Job { permissions: Some(permissions) } => {
+            Credential::Token { permissions, .. } | Credential::Job { permissions: Some(permissions), .. } => {
                 self.permissions.narrowed(permissions)
             }
-            Credential::Job { permissions: None } => self.permissions.clone(),
+            Credential::Job { permissions: None, .. } => self.permissions.clone(),
             Credential::Key { .. } | Credential::Root => return Err(invalid()),
         };
         // Only who knows the secret is told what became of the key.

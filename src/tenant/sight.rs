@@ -7,7 +7,7 @@ use futures_util::FutureExt;
 use futures_util::future::{LocalBoxFuture, ready};
 
 use super::admission::{Admission, AdmissionRequest, Identified, ListRequest, Listing, Settlement};
-use super::credential::Principal;
+use super::credential::{Credential, Principal};
 use super::inquiry::{AuditRequest, Entries, Verified, VerifyRequest};
 use super::jobs::{JobListRequest, JobListing, SeenBy};
 use super::keys::{KeyRequest, Keys};
@@ -18,17 +18,17 @@ use crate::error::{Error, ErrorCode, Result};
 use crate::services::Tenant;
 
 /// `tenant` as the key with these permissions sees it.
-pub fn in_sight(tenant: Rc<dyn Tenant>, permissions: &Permissions, key_id: &str) -> Rc<dyn Tenant> {
+pub fn in_sight(tenant: Rc<dyn Tenant>, permissions: &Permissions, principal: &Principal) -> Rc<dyn Tenant> {
     if permissions.sandbox_labels.is_empty() {
         return tenant;
     }
-    Rc::new(Sight { tenant, permissions: permissions.clone(), key_id: key_id.to_owned() })
+    Rc::new(Sight { tenant, permissions: permissions.clone(), principal: principal.clone() })
 }
 
 struct Sight {
     tenant: Rc<dyn Tenant>,
     permissions: Permissions,
-    key_id: String,
+    principal: Principal,
 }
 
 /// The books tell of every sandbox of the tenant.
@@ -75,7 +75,11 @@ impl Tenant for Sight {
 
     fn list_jobs(&self, request: JobListRequest) -> LocalBoxFuture<'_, Result<JobListing>> {
         let labels = self.permissions.sandbox_labels.clone();
-        let seen_by = Some(SeenBy { key_id: self.key_id.clone(), labels });
+        let token_id = match &self.principal.credential {
+            Credential::Token { token_id, .. } => Some(token_id.clone()),
+            _ => None,
+        };
+        let seen_by = Some(SeenBy { key_id: self.principal.key_id.clone(), token_id, labels });
         self.tenant.list_jobs(JobListRequest { seen_by, ..request })
     }
 

@@ -95,21 +95,49 @@ pub fn decision(context: &Context, approved: bool, comment: Option<String>) -> D
     Decision { approved, key_id, call_id, at: context.admitted_at, comment }
 }
 
-/// 403 for who asked: the key itself, and any that it made, however indirectly.
+/// 403 for who asked and for whoever it could have made its hand: two keys decide for each other only where no key of which both come has
+/// rules for approval itself.
 pub async fn may_decide(context: &Context, job: &Job) -> Result<()> {
-    let mut key_id = context.principal.key_id.clone();
-    if key_id == job.key_id && context.permissions.approval.approves_own {
+    let own = &context.principal.key_id;
+    if *own == job.key_id && context.permissions.approval.approves_own {
         return Ok(());
     }
-    for _ in 0..MOST_ANCESTORS {
-        if key_id == job.key_id {
-            let message = "a call is approved or rejected by another key than the one that asked, or one that it made";
-            return Err(Error::new(ErrorCode::Forbidden, message).detail("jobId", job.job_id.as_str()));
-        }
-        if key_id == ROOT_KEY_ID || job.key_id == ROOT_KEY_ID {
-            return Ok(());
-        }
-        key_id = context.services.tenant.keys(KeyRequest::Get { key_id }).await?.one()?.created_by;
+    let asking = family(context, &job.key_id).await?;
+    let deciding = family(context, own).await?;
+    let is_of = |family: &[Ancestor], key_id: &str| family.iter().any(|one| one.key_id == key_id);
+    let is_shared = |one: &Ancestor| one.has_rules && is_of(&asking, &one.key_id);
+    if *own == job.key_id || is_of(&deciding, &job.key_id) || deciding.iter().any(is_shared) {
+        let message = "a call is approved or rejected by another key than the one that asked, and by none that comes of a key with rules \
+                       of which both come";
+        return Err(Error::new(ErrorCode::Forbidden, message).detail("jobId", job.job_id.as_str()));
     }
-    Err(Error::new(ErrorCode::Forbidden, "this key was made by too many others to approve calls"))
+    Ok(())
+}
+
+/// A key, or one that made it, however indirectly.
+struct Ancestor {
+    key_id: String,
+    /// Whether its own calls wait, and for another to approve them.
+    has_rules: bool,
+}
+
+/// A key and those that made it; the root key has none and is in nobody's.
+async fn family(context: &Context, key_id: &str) -> Result<Vec<Ancestor>> {
+    let mut family = Vec::new();
+    let mut key_id = key_id.to_owned();
+    while key_id != ROOT_KEY_ID {
+        if family.len() == MOST_ANCESTORS {
+            return Err(Error::new(ErrorCode::Forbidden, "a key was made by too many others to approve calls"));
+        }
+        let key = context.services.tenant.keys(KeyRequest::Get { key_id: key_id.clone() }).await?.one()?;
+        let approval = &key.permissions.approval;
+        family.push(Ancestor { key_id, has_rules: !approval.is_empty() && !approval.approves_own });
+        key_id = key.created_by;
+    }
+    Ok(family)
+}
+
+/// Whether a key comes of another, or is it.
+pub async fn comes_of(context: &Context, key_id: &str, ancestor: &str) -> Result<bool> {
+    Ok(family(context, key_id).await?.iter().any(|one| one.key_id == ancestor))
 }

@@ -128,7 +128,8 @@ impl From<Job> for JobInfo {
 impl JobInfo {
     /// Everything that is known of a job.
     pub fn of(told: Told) -> Self {
-        let Told { job, order, output } = told;
+        let Told { job, order, output, details } = told;
+        let job = Job { error: job.error.map(|error| error.with_details(details)), ..job };
         let arguments = match order.recorded {
             Value::Object(fields) => fields,
             _ => Map::new(),
@@ -139,7 +140,7 @@ impl JobInfo {
     /// The same as this caller is told it: what a tool answered is for who may call that tool.
     pub fn told_to(context: &Context, mut told: Told) -> Self {
         if context.permissions.check(&told.order.requirement).is_err() {
-            told.output = None;
+            (told.output, told.details) = (None, None);
         }
         Self::of(told)
     }

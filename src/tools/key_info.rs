@@ -88,11 +88,11 @@ impl KeyInfo {
 /// 403 for who calls with a token: what it makes would outlive it.
 pub fn no_token(context: &Context) -> Result<()> {
     match context.principal.credential {
-        Credential::Token { .. } | Credential::Job { permissions: Some(_) } => {
+        Credential::Token { .. } | Credential::Job { permissions: Some(_), .. } => {
             let message = "a token cannot make or change keys and tokens; call with the key itself";
             Err(Error::new(ErrorCode::Forbidden, message))
         }
-        Credential::Root | Credential::Key { .. } | Credential::Job { permissions: None } => Ok(()),
+        Credential::Root | Credential::Key { .. } | Credential::Job { permissions: None, .. } => Ok(()),
     }
 }
 

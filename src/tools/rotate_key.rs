@@ -5,8 +5,9 @@ use std::rc::Rc;
 use serde::Deserialize;
 use utoipa::ToSchema;
 
+use super::approve_job::comes_of;
 use super::key_info::{KeyInfo, change, changeable, check_id};
-use crate::error::Result;
+use crate::error::{Error, ErrorCode, Result};
 use crate::events::EventSink;
 use crate::guardrails::{Annotations, Approval, Execution, Guardrails, RateClass, Role, Scope};
 use crate::registry::{CallFacts, Context, Method, Route, Tool};
@@ -66,12 +67,14 @@ impl Tool for RotateKey {
 
     async fn preview(context: Context, input: Input) -> Result<Vec<String>> {
         let key = changeable(&context, &input.key_id).await?;
+        may_have(&context, &input.key_id).await?;
         let grace = input.grace_seconds.unwrap_or(DEFAULT_GRACE_SECONDS);
         let first = format!("Key {} ({}) gets another secret.", key.key_id, key.name);
         Ok(vec![first, format!("The secret that it has now is valid for {grace} seconds more.")])
     }
 
     async fn call(context: Context, input: Input, _events: Rc<dyn EventSink>) -> Result<KeyInfo> {
+        may_have(&context, &input.key_id).await?;
         let Context { principal, services, .. } = &context;
         let made = key::with_secret(&principal.tenant, input.key_id.clone(), || services.platform.random());
         let grace_millis = i64::from(input.grace_seconds.unwrap_or(DEFAULT_GRACE_SECONDS)) * 1000;
@@ -79,4 +82,15 @@ impl Tool for RotateKey {
         let info = change(&context, &input.key_id, rotation).await?;
         Ok(KeyInfo { key: Some(made.text), ..info })
     }
+}
+
+/// 403 for who would be told the secret of a key that could approve its calls.
+async fn may_have(context: &Context, key_id: &str) -> Result<()> {
+    let approval = &context.permissions.approval;
+    if approval.is_empty() || approval.approves_own || comes_of(context, key_id, &context.principal.key_id).await? {
+        return Ok(());
+    }
+    let message =
+        "keyId: calls of this key wait for an approval, so that it rotates only itself and keys that come of it";
+    Err(Error::new(ErrorCode::Forbidden, message).detail("field", "keyId"))
 }

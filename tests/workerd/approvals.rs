@@ -134,6 +134,68 @@ async fn nobody_approves_for_themselves() {
 }
 
 #[tokio::test]
+async fn nobody_approves_by_another_key_that_could_be_its_own() {
+    let (root, sandbox) = (Stack::shared().client(), Stack::shared().sandbox().await);
+    let rules = json!({ "tools": ["exec"] });
+    let with_rules = json!({ "permissions": { "role": "admin", "approval": rules } });
+    let ((_, alice), (bob_id, bob)) = (made(&root, with_rules.clone()).await, made(&root, with_rules.clone()).await);
+    let ((child_id, child), (_, sibling)) =
+        (made(&alice, with_rules.clone()).await, made(&alice, with_rules.clone()).await);
+    // Whoever has rules holds, or may hold, the secrets of the keys that it made.
+    let asked_by_child = job(&child.call("exec", &run(&sandbox)).await);
+    for hand in [&alice, &sibling, &child] {
+        hand.call("approveJob", &json!({ "jobId": asked_by_child })).await.problem(403, "forbidden");
+    }
+    // It is not told the secret of a key that may approve for it.
+    let problem = alice.call("rotateKey", &json!({ "keyId": bob_id })).await.problem(403, "forbidden");
+    assert_eq!(problem.details["field"], "keyId");
+    alice.call("rotateKey", &json!({ "keyId": child_id })).await.ok();
+    assert_eq!(runs(&sandbox).await, "0\n");
+    bob.call("approveJob", &json!({ "jobId": asked_by_child })).await.ok();
+    assert_eq!(ended(&root, &asked_by_child).await["state"], "succeeded");
+    // Who made both and has no rules is above both.
+    let (_, chief) = made(&root, json!({ "permissions": { "role": "admin" } })).await;
+    let ((_, one), (_, two)) = (made(&chief, with_rules.clone()).await, made(&chief, with_rules).await);
+    for decides in [&two, &chief] {
+        let id = job(&one.call("exec", &run(&sandbox)).await);
+        decides.call("approveJob", &json!({ "jobId": id })).await.ok();
+        assert_eq!(ended(&root, &id).await["state"], "succeeded");
+    }
+}
+
+#[tokio::test]
+async fn an_approval_is_of_the_sandbox_that_was_there() {
+    let stack = Stack::shared();
+    let (root, sandbox) = (stack.client(), stack.sandbox().await);
+    let (_, agent) = agent(&root).await;
+    let id = job(&agent.call("exec", &run(&sandbox)).await);
+    root.call("destroySandbox", &json!({ "sandboxId": sandbox.id })).await.ok();
+    root.call("createSandbox", &json!({ "id": sandbox.id })).await.ok();
+    root.call("approveJob", &json!({ "jobId": id })).await.ok();
+    let told = ended(&root, &id).await;
+    assert_eq!((&told["state"], &told["error"]["code"]), (&json!("failed"), &json!("stale_generation")), "{told}");
+    assert_eq!(runs(&sandbox).await, "0\n");
+}
+
+#[tokio::test]
+async fn what_a_command_wrote_before_it_failed_is_for_who_may_run_commands() {
+    let (root, sandbox) = (Stack::shared().client(), Stack::shared().sandbox().await);
+    let (_, agent) = agent(&root).await;
+    let slow = json!({ "sandboxId": sandbox.id, "command": "echo private; sleep 60", "timeout": 1 });
+    let id = job(&agent.call("exec", &slow).await);
+    root.call("approveJob", &json!({ "jobId": id })).await.ok();
+    let told = ended(&agent, &id).await;
+    assert_eq!((&told["state"], &told["error"]["code"]), (&json!("failed"), &json!("timeout")), "{told}");
+    assert_eq!(told["error"]["details"]["stdout"], "private\n", "{told}");
+    let (_, viewer) = made(&root, json!({ "permissions": { "role": "viewer" } })).await;
+    let seen = viewer.call("getJob", &json!({ "jobId": id })).await.ok();
+    let listed = viewer.get("/v1/jobs?state=failed").await.ok();
+    for told in [seen, listed] {
+        assert!(told.to_string().contains(&id) && !told.to_string().contains("private\\n"), "{told}");
+    }
+}
+
+#[tokio::test]
 async fn a_rejected_or_forgotten_call_is_never_carried_out() {
     let (root, sandbox) = (Stack::shared().client(), Stack::shared().sandbox().await);
     let (_, agent) = agent(&root).await;
@@ -215,6 +277,28 @@ async fn a_pattern_on_arguments_makes_a_call_wait() {
     }
     // Those that wait are not open: there is room for one more call at once.
     assert_eq!(exec("echo y".into()).await.ok()["stdout"], "y\n");
+    // What is carried out is looked at, however it is written, and a call that is looked at is one call.
+    let rules = json!([
+        { "pointer": "/timeout", "pattern": "7" }, { "tool": "readFile", "pointer": "/path", "pattern": "secrets/*" }
+    ]);
+    let permissions = json!({ "role": "operator", "approval": { "arguments": rules } });
+    let (_, exact) = made(&root, json!({ "permissions": permissions, "limits": { "callsPerMinute": 3 } })).await;
+    let timed = format!("{{\"sandboxId\":{:?},\"command\":\"true\",\"timeout\":0.7e1}}", sandbox.id);
+    let request = exact.request(Method::POST, "/v1/tools/exec").header("content-type", "application/json");
+    job(&exact.send(request.body(timed)).await);
+    let encoded = json!({ "sandboxId": sandbox.id, "path": "s%65crets/a", "pathEncoding": "percent" });
+    job(&exact.call("readFile", &encoded).await);
+    assert_eq!(
+        exact.call("exec", &json!({ "sandboxId": sandbox.id, "command": "echo z" })).await.ok()["stdout"],
+        "z\n"
+    );
+    exact.call("exec", &json!({ "sandboxId": sandbox.id, "command": "true" })).await.problem(429, "rate_limited");
+    // What nobody could read is not put before anybody.
+    let long: serde_json::Map<String, Value> =
+        (0..3).map(|n| (format!("A{n}{}", "x".repeat(30_000)), json!("x"))).collect();
+    let unreadable = json!({ "sandboxId": sandbox.id, "command": "make deploy", "env": long });
+    let refused = agent.call("exec", &unreadable).await;
+    assert!([400, 413].contains(&refused.status), "{}", refused.text());
     // Bytes cannot wait.
     let rule = json!({ "pointer": "/path", "pattern": "secrets/*" });
     let permissions = json!({ "role": "operator", "approval": { "arguments": [rule] } });
@@ -277,7 +361,8 @@ async fn a_dry_run_tells_and_changes_nothing() {
     let (_, agent) = made(&root, json!({ "permissions": permissions })).await;
     sandbox.sh("echo hello > a; mkdir b").await;
     let rules = json!({ "role": "viewer", "approval": { "destructive": true } });
-    let (key_id, victim) = made(&root, json!({ "permissions": rules })).await;
+    // A key whose calls wait rotates only keys that come of it.
+    let (key_id, victim) = made(&agent, json!({ "permissions": rules })).await;
     let started = json!({ "sandboxId": sandbox.id, "command": "sleep 1000", "name": "server" });
     let process = root.call("startBackgroundProcess", &started).await.ok()["processId"].clone();
     let id = json!(sandbox.id);

@@ -339,7 +339,7 @@ fn a_rule_on_arguments_asks_to_see_them_once_all_else_is_right() {
 fn an_attempt_has_the_rights_of_its_key_and_is_not_counted_again() {
     let attempt = |permissions| AdmissionRequest {
         manner: Manner::Attempt,
-        ..request(Credential::Job { permissions }, SandboxClaim::None)
+        ..request(Credential::Job { permissions, sandbox_created_at: None }, SandboxClaim::None)
     };
     let used_up = Used {
         windows: Windows { calls: Window { started_at: NOW, used: 3 }, ..Windows::default() },

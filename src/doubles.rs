@@ -18,6 +18,7 @@ use crate::sandbox::settings::{Settings, Update};
 use crate::sandbox::state::State;
 use crate::services::{Body, BodyError, ControlRequest, ControlResponse, Jobs, Sandboxes, Services, Tenant};
 use crate::tenant::admission::{Admission, AdmissionRequest, Identified, ListRequest, Listing, Settlement};
+use crate::tenant::alerts::{AlertReport, AlertRequest};
 use crate::tenant::credential::Principal;
 use crate::tenant::inquiry::{AuditRequest, Entries, Verified, VerifyRequest};
 use crate::tenant::jobs::{JobListRequest, JobListing};
@@ -186,6 +187,10 @@ impl Tenant for Script {
     }
 
     fn metrics(&self, _: MetricsRequest) -> LocalBoxFuture<'_, Result<Report>> {
+        unwritten()
+    }
+
+    fn alerts(&self, _: AlertRequest) -> LocalBoxFuture<'_, Result<AlertReport>> {
         unwritten()
     }
 

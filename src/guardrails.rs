@@ -50,6 +50,8 @@ pub enum Scope {
     JobsRead,
     #[serde(rename = "jobs:approve")]
     JobsApprove,
+    #[serde(rename = "usage:admin")]
+    UsageAdmin,
 }
 
 impl Scope {
@@ -66,6 +68,7 @@ impl Scope {
             Self::UsageRead => "usage:read",
             Self::JobsRead => "jobs:read",
             Self::JobsApprove => "jobs:approve",
+            Self::UsageAdmin => "usage:admin",
         }
     }
 }

@@ -14,6 +14,7 @@ use crate::platform::Platform;
 use crate::sandbox::record::{Create, Described, Destroyed, Record, Stopped, Woken};
 use crate::sandbox::settings::Update;
 use crate::tenant::admission::{Admission, AdmissionRequest, Identified, ListRequest, Listing, Settlement};
+use crate::tenant::alerts::{AlertReport, AlertRequest};
 use crate::tenant::credential::Principal;
 use crate::tenant::inquiry::{AuditRequest, Entries, Verified, VerifyRequest};
 use crate::tenant::jobs::{JobListRequest, JobListing};
@@ -48,6 +49,8 @@ pub trait Tenant {
     fn list_sandboxes(&self, request: ListRequest) -> LocalBoxFuture<'_, Result<Listing>>;
     fn list_jobs(&self, request: JobListRequest) -> LocalBoxFuture<'_, Result<JobListing>>;
     fn metrics(&self, request: MetricsRequest) -> LocalBoxFuture<'_, Result<Report>>;
+    /// Reads or changes budgets and whom alerts go to.
+    fn alerts(&self, request: AlertRequest) -> LocalBoxFuture<'_, Result<AlertReport>>;
     /// What its keys have used.
     fn usage(&self, request: UsageRequest) -> LocalBoxFuture<'_, Result<UsageReport>>;
 }

@@ -25,6 +25,7 @@ use crate::tenant::admission::{
     Admission, AdmissionRequest, Admitted, DecisionKind, Identified, Known, ListRequest, Listing, Manner, May, Outcome,
     Ruling, Settlement, decide,
 };
+use crate::tenant::alerts::{AlertReport, AlertRequest};
 use crate::tenant::credential::{Credential, Presented, Principal};
 use crate::tenant::idempotency::First;
 use crate::tenant::inquiry::{AuditRequest, Entries, Verified, VerifyRequest};
@@ -144,6 +145,10 @@ impl Tenant for Double {
     }
 
     fn metrics(&self, _: MetricsRequest) -> LocalBoxFuture<'_, Result<Report>> {
+        ready(Err(Error::internal("not needed"))).boxed_local()
+    }
+
+    fn alerts(&self, _: AlertRequest) -> LocalBoxFuture<'_, Result<AlertReport>> {
         ready(Err(Error::internal("not needed"))).boxed_local()
     }
 

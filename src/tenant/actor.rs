@@ -12,11 +12,12 @@
 //! - `/jobs/list`: [`super::jobs::JobListing`]; `/jobs/report`: `null`, said by the jobs' own objects.
 //! - `/metrics`: [`super::metrics::Report`].
 //! - `/usage`: [`super::usage::UsageReport`].
+//! - `/alerts`: [`super::alerts::AlertReport`].
 //! - `/sandboxes/ensure`, `/sandboxes/report`, `/sandboxes/remove`: `null`; said by the sandboxes' own objects.
 //!
 //! Every request is decided without awaiting between its first read and its last write, which makes it atomic. The alarm
-//! closes calls that nobody settled by their deadline, forgets what is older than the audit keeps, and holds a few sandboxes of the
-//! list against their objects (`sweep.rs`).
+//! closes calls that nobody settled by their deadline, forgets what is older than the audit keeps, holds a few sandboxes of the
+//! list against their objects (`sweep.rs`), looks at budgets and delivers alerts (`watch.rs`).
 
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
@@ -52,6 +53,10 @@ pub struct TenantActor {
     alarm_at: Cell<Option<i64>>,
     /// Where the books stand, once it was read.
     pub(super) head: RefCell<Option<Head>>,
+    /// Whether anything was counted that budgets were not held against yet.
+    pub(super) used_since_look: Cell<bool>,
+    /// Whether the tenant's name is known to be stored.
+    knows_name: Cell<bool>,
 }
 
 #[derive(Deserialize)]
@@ -96,7 +101,14 @@ impl DurableObject for TenantActor {
                 worker::console_error!("the tables of a tenant could not be made: {error}");
             }
         }
-        let tenant = Self { state, env, alarm_at: Cell::new(None), head: RefCell::new(None) };
+        let tenant = Self {
+            state,
+            env,
+            alarm_at: Cell::new(None),
+            head: RefCell::new(None),
+            used_since_look: Cell::new(true),
+            knows_name: Cell::new(false),
+        };
         if let Err(error) = tenant.complete_tables() {
             worker::console_error!("the tables of a tenant could not be completed: {:?}", error.cause);
         }
@@ -114,6 +126,7 @@ impl DurableObject for TenantActor {
             "/audit/verify" => answer(read(&body).and_then(|request| self.verify(&request))),
             "/settle" => answer(read(&body).and_then(|settlement| self.settle(&settlement))),
             "/metrics" => answer(read(&body).and_then(|request| measure::report(self, &request))),
+            "/alerts" => answer(read(&body).and_then(|request| self.alerts(request))),
             "/usage" => answer(read(&body).and_then(|request| self.usage(&request))),
             "/jobs/list" => answer(read(&body).and_then(|request| self.jobs(&request))),
             "/jobs/report" => answer(read(&body).and_then(|report| self.take_report(&report))),
@@ -132,8 +145,7 @@ impl DurableObject for TenantActor {
         if let Err(error) = self.sweep() {
             worker::console_error!("the sweep of a tenant failed: {:?}", error.cause);
         }
-        sweep::run(self).await;
-        job_books::ask_about_new(self).await;
+        futures_util::future::join3(sweep::run(self), self.deliver(), job_books::ask_about_new(self)).await;
         self.ensure_alarm().await;
         Response::empty()
     }
@@ -166,6 +178,7 @@ impl TenantActor {
     fn complete_tables(&self) -> Result<()> {
         self.write(&metrics::schema(), Vec::new())?;
         self.make_usage_tables()?;
+        self.make_alert_tables()?;
         let columns: Vec<TextRow> =
             self.rows("SELECT name AS text FROM pragma_table_info('open_calls')", Vec::new())?;
         for (name, definition) in OPEN_CALL_COLUMNS {
@@ -187,6 +200,21 @@ impl TenantActor {
 
     pub(super) fn rows<T: DeserializeOwned>(&self, statement: &str, values: Vec<SqlStorageValue>) -> Result<Vec<T>> {
         self.sql().exec(statement, values).and_then(|cursor| cursor.to_array()).map_err(Error::internal)
+    }
+
+    /// The tenant's own name, by which this object and those of its sandboxes are found.
+    pub(super) fn name(&self) -> Result<Option<String>> {
+        let rows: Vec<TextRow> = self.rows("SELECT value AS text FROM facts WHERE fact = 'name'", Vec::new())?;
+        Ok(rows.into_iter().next().map(|row| row.text))
+    }
+
+    /// Stores the name, which only those who ask know.
+    pub(super) fn know_name(&self, name: &str) -> Result<()> {
+        if !self.knows_name.get() {
+            self.write("INSERT OR IGNORE INTO facts (fact, value) VALUES ('name', ?)", vec![name.into()])?;
+            self.knows_name.set(true);
+        }
+        Ok(())
     }
 
     pub(super) fn listed(&self, id: &SandboxId) -> Result<Option<Listed>> {
@@ -247,6 +275,7 @@ impl TenantActor {
         let now = now();
         self.close_overdue(now)?;
         measure::forget(self)?;
+        self.look(now)?;
         self.forget_usage(now)?;
         self.forget_answers(now)?;
         self.forget_jobs(now)?;
@@ -267,7 +296,8 @@ impl TenantActor {
         let listed = some("sandboxes")?.then(|| now + millis(sweep::interval(self)));
         let daily = some("audit")?.then_some(now + DAY_MILLIS);
         let unknown_job = self.next_unknown_job()?.map(|at| at.max(now + millis(sweep::interval(self)) / 4));
-        Ok([overdue, listed, daily, unknown_job].into_iter().flatten().min())
+        let alert = self.next_alert(now, millis(sweep::interval(self)))?;
+        Ok([overdue, listed, daily, unknown_job, alert].into_iter().flatten().min())
     }
 
     /// Sets the alarm, unless one is known to be due early enough for whatever a call can have left open.

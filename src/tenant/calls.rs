@@ -84,13 +84,13 @@ impl TenantActor {
             }
             DecisionKind::Admit { permissions, limits, list } => {
                 if let Some(list) = list {
-                    self.keep_name(&request.principal.tenant)?;
                     self.store_listed(&list)?;
                     measure::add(
                         self,
                         &Sample::new(Metric::Created, &request.requirement.tool, None, None, request.at),
                     );
                 }
+                self.know_name(&request.principal.tenant)?;
                 if is_attempt {
                     self.note_attempt(request)?;
                 } else {
@@ -114,7 +114,7 @@ impl TenantActor {
             }
             DecisionKind::Inspect(rules) => return Ok(Admission { standing: None, ruling: Ruling::Inspect(rules) }),
             DecisionKind::Defer { reason, expires_at } => {
-                self.keep_name(&request.principal.tenant)?;
+                self.know_name(&request.principal.tenant)?;
                 Ruling::Deferred(Box::new(self.defer(request, reason, expires_at, listed.as_ref())?))
             }
             DecisionKind::Refuse { error, .. } if is_attempt => Ruling::Refused(error),
@@ -127,11 +127,6 @@ impl TenantActor {
             }
         };
         Ok(Admission { standing: decision.standing, ruling })
-    }
-
-    /// The tenant's own name, by which its other objects are named.
-    fn keep_name(&self, name: &str) -> Result<()> {
-        self.write("INSERT OR IGNORE INTO facts (fact, value) VALUES ('name', ?)", vec![name.into()])
     }
 
     /// Writes down a call that does not act.

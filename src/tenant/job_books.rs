@@ -198,7 +198,7 @@ pub(super) async fn ask_about_new(tenant: &TenantActor) {
 }
 
 async fn check(tenant: &TenantActor, job: Job) -> Result<()> {
-    let Some(name) = super::sweep::name(tenant)? else { return Ok(()) };
+    let Some(name) = tenant.name()? else { return Ok(()) };
     let objects = namespace(&tenant.env, JOB_BINDING)?;
     let object = object_name(&name, &job.job_id);
     let lost = |error: FetchError| Error::internal(error);

@@ -27,6 +27,7 @@ impl TenantActor {
 
     /// Adds what a call used. What cannot be stored is logged and fails nothing: the call is over.
     pub(super) fn count_use(&self, used: &Use) {
+        self.used_since_look.set(true);
         if let Err(error) = self.add_use(used) {
             worker::console_error!("usage was not counted: {:?}", error.cause);
         }
@@ -47,13 +48,17 @@ impl TenantActor {
 
     /// Adds the time of all sandboxes that run.
     fn count_all_running(&self, now: i64) -> Result<()> {
-        let statement = "SELECT listed AS text FROM sandboxes WHERE json_extract(listed, '$.state') = ?";
-        let running: Vec<TextRow> = self.rows(statement, vec![State::Running.as_str().into()])?;
-        running.iter().try_for_each(|row| {
-            let listed: Listed = read(&row.text)?;
+        self.running()?.into_iter().try_for_each(|listed| {
             self.count_running(&listed, now)?;
             self.store_listed(&Listed { counted_until: Some(now), ..listed })
         })
+    }
+
+    /// The sandboxes that run.
+    pub(super) fn running(&self) -> Result<Vec<Listed>> {
+        let statement = "SELECT listed AS text FROM sandboxes WHERE json_extract(listed, '$.state') = ?";
+        let rows: Vec<TextRow> = self.rows(statement, vec![State::Running.as_str().into()])?;
+        rows.iter().map(|row| read(&row.text)).collect()
     }
 
     /// What was used, up to this moment.
@@ -65,7 +70,7 @@ impl TenantActor {
         let groups = self.groups(&statement, parameters)?;
         let (statement, parameters) = request.total();
         let total = self.groups(&statement, parameters)?.pop().unwrap_or_default();
-        Ok(UsageReport::new(groups, limit, total, prices))
+        Ok(UsageReport { budgets: self.standings(now())?, ..UsageReport::new(groups, limit, total, prices) })
     }
 
     fn groups(&self, statement: &str, parameters: Vec<Parameter>) -> Result<Vec<Group>> {
@@ -73,7 +78,7 @@ impl TenantActor {
         rows.iter().map(|row| read(&row.text)).collect()
     }
 
-    fn prices(&self) -> Result<Prices> {
+    pub(super) fn prices(&self) -> Result<Prices> {
         Prices::configured(configured(&self.env, prices::VARIABLE).as_deref())
     }
 

@@ -1,6 +1,7 @@
 //! Tenants: who may call, what they may do, and the books kept of it, one Durable Object each.
 
 pub mod admission;
+pub mod alerts;
 pub mod approval;
 pub mod audit;
 pub mod credential;
@@ -36,3 +37,5 @@ mod meter;
 mod shelf;
 #[cfg(target_arch = "wasm32")]
 mod sweep;
+#[cfg(target_arch = "wasm32")]
+mod watch;

@@ -7,6 +7,7 @@ use futures_util::FutureExt;
 use futures_util::future::{LocalBoxFuture, ready};
 
 use super::admission::{Admission, AdmissionRequest, Identified, ListRequest, Listing, Settlement};
+use super::alerts::{AlertReport, AlertRequest};
 use super::credential::{Credential, Principal};
 use super::inquiry::{AuditRequest, Entries, Verified, VerifyRequest};
 use super::jobs::{JobListRequest, JobListing, SeenBy};
@@ -85,6 +86,10 @@ impl Tenant for Sight {
 
     fn metrics(&self, request: MetricsRequest) -> LocalBoxFuture<'_, Result<Report>> {
         self.tenant.metrics(request)
+    }
+
+    fn alerts(&self, request: AlertRequest) -> LocalBoxFuture<'_, Result<AlertReport>> {
+        self.tenant.alerts(request)
     }
 
     fn usage(&self, request: UsageRequest) -> LocalBoxFuture<'_, Result<UsageReport>> {

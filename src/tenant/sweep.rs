@@ -5,8 +5,6 @@
 
 use std::time::Duration;
 
-use serde::Deserialize;
-
 use super::actor::{SWEEP_INTERVAL, TenantActor, TextRow, now, read};
 use super::listing::Listed;
 use crate::error::{Error, Result};
@@ -28,11 +26,6 @@ const ROUND: i64 = 10;
 
 /// Sweeps for which a listed sandbox may be unknown to its object: it may be on its way there.
 const UNKNOWN_FOR: i64 = 2;
-
-#[derive(Deserialize)]
-struct NameRow {
-    name: Option<String>,
-}
 
 /// Between two sweeps. `SWEEP_SECONDS` shortens it, for tests.
 pub(super) fn interval(tenant: &TenantActor) -> Duration {
@@ -75,7 +68,7 @@ async fn check(tenant: &TenantActor, listed: &Listed, sweep: i64) -> Result<()> 
     let id = &listed.sandbox_id;
     let asked = "INSERT OR REPLACE INTO sandbox_checks (sandbox_id, checked_at) VALUES (?, ?)";
     tenant.write(asked, vec![id.as_str().into(), now().into()])?;
-    let Some(name) = name(tenant)? else { return Ok(()) };
+    let Some(name) = tenant.name()? else { return Ok(()) };
     let stated = Stated { tenant: name.clone(), sandbox_id: id.clone() };
     let lost = |error: FetchError| Error::internal(error);
     let objects = namespace(&tenant.env, SANDBOX_BINDING)?;
@@ -97,10 +90,4 @@ async fn check(tenant: &TenantActor, listed: &Listed, sweep: i64) -> Result<()> 
         tenant.remove(id)?;
     }
     Ok(())
-}
-
-/// The tenant's own name, as the sandboxes' objects are named by it.
-pub(super) fn name(tenant: &TenantActor) -> Result<Option<String>> {
-    let rows: Vec<NameRow> = tenant.rows("SELECT value AS name FROM facts WHERE fact = 'name'", Vec::new())?;
-    Ok(rows.into_iter().next().and_then(|row| row.name))
 }

@@ -9,6 +9,7 @@ use chrono::{DateTime, Datelike, Days, NaiveDate};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::alerts::Standing;
 use super::listing::Parameter;
 use super::prices::{Prices, rounded};
 use crate::error::ErrorCode;
@@ -18,6 +19,8 @@ pub const DAYS: i64 = 400;
 
 /// Months that sums are kept.
 pub const MONTHS: i64 = 14;
+
+const DAY_MILLIS: i64 = 24 * 60 * 60 * 1000;
 
 /// Stands for the name of a tool that there is not.
 const UNKNOWN_TOOL: &str = "unknown";
@@ -322,6 +325,8 @@ pub struct UsageReport {
     /// Where the next page begins.
     pub next: Option<String>,
     pub prices: Prices,
+    /// Every budget as it stands.
+    pub budgets: Vec<Standing>,
 }
 
 impl UsageReport {
@@ -332,7 +337,7 @@ impl UsageReport {
         groups.truncate(wanted);
         let next = groups.last().filter(|_| more).map(|group| group.cursor().text());
         let rows = groups.into_iter().map(|group| UsageRow::new(group, &prices)).collect();
-        Self { rows, total: UsageRow::new(total, &prices), next, prices }
+        Self { rows, total: UsageRow::new(total, &prices), next, prices, budgets: Vec::new() }
     }
 }
 
@@ -352,6 +357,11 @@ pub fn first_day(month: i64) -> i64 {
     let year = i32::try_from(month.div_euclid(12)).unwrap_or_default();
     let number = u32::try_from(month.rem_euclid(12) + 1).unwrap_or(1);
     NaiveDate::from_ymd_opt(year, number, 1).map_or(0, day_number)
+}
+
+/// When the month of a time begins, in milliseconds.
+pub fn month_start(millis: i64) -> i64 {
+    first_day(month_of(millis)).saturating_mul(DAY_MILLIS)
 }
 
 /// A month as `2026-11`.

@@ -10,6 +10,7 @@ use crate::events::EventSink;
 use crate::guardrails::{Annotations, Approval, Execution, Guardrails, RateClass, Role, Scope};
 use crate::registry::{CallFacts, Context, Method, Route, Tool};
 use crate::tenant::admission::SandboxClaim;
+use crate::tenant::alerts::Standing;
 use crate::tenant::prices::Prices;
 use crate::tenant::usage::{
     Cursor, DAYS, GroupBy, UsageReport, UsageRequest, UsageRow, day_of, day_text, first_day, month_of, parse_day,
@@ -65,6 +66,8 @@ pub struct Output {
     pub total: UsageRow,
     /// The prices, in US dollars, that costs are estimated with.
     pub prices: Prices,
+    /// Budgets as they stand; of the day's seconds of sandboxes those of keys whose sandboxes ran today.
+    pub budgets: Vec<Standing>,
     /// For the next page; absent on the last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_cursor: Option<String>,
@@ -108,8 +111,8 @@ impl Tool for GetUsage {
         let request = request(&input, context.admitted_at)?;
         let (since, until) = (day_text(request.since_day), day_text(request.until_day));
         let report = context.services.tenant.usage(request).await?;
-        let UsageReport { rows, total, next, prices } = report;
-        Ok(Output { since, until, usage: rows, total, prices, next_cursor: next })
+        let UsageReport { rows, total, next, prices, budgets } = report;
+        Ok(Output { since, until, usage: rows, total, prices, budgets, next_cursor: next })
     }
 }
 

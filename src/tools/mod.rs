@@ -25,6 +25,7 @@ pub mod get_process_logs;
 pub mod get_sandbox;
 pub mod get_usage;
 pub mod kill_process;
+pub mod list_alerts;
 pub mod list_files;
 pub mod list_jobs;
 pub mod list_keys;
@@ -37,6 +38,8 @@ pub mod reject_job;
 pub mod revoke_key;
 pub mod rotate_key;
 pub mod search_files;
+pub mod set_alerts;
+pub mod set_budget;
 pub mod set_limits;
 pub mod start_background_process;
 pub mod stat_file;
@@ -96,6 +99,9 @@ pub fn registry() -> Registry {
         Entry::of::<verify_audit_log::VerifyAuditLog>(),
         Entry::of::<get_metrics::GetMetrics>(),
         Entry::of::<get_usage::GetUsage>(),
+        Entry::of::<set_budget::SetBudget>(),
+        Entry::of::<set_alerts::SetAlerts>(),
+        Entry::of::<list_alerts::ListAlerts>(),
     ])
 }
 

@@ -31,6 +31,7 @@ use crate::services::{ControlRequest, ControlResponse, Jobs, Sandboxes, Tenant};
 use crate::tenant::admission::{
     Admission, AdmissionRequest, Identified, ListRequest, Listing, SandboxClaim, Settlement,
 };
+use crate::tenant::alerts::{AlertReport, AlertRequest};
 use crate::tenant::credential::Principal;
 use crate::tenant::inquiry::{AuditRequest, Entries, Verified, VerifyRequest};
 use crate::tenant::jobs::{JobListRequest, JobListing};
@@ -65,7 +66,7 @@ const UPDATE_DEADLINE: Duration = Duration::from_secs(10);
 const ANALYTICS_BINDING: &str = "ANALYTICS";
 
 /// Signs ids of keys, and tokens.
-const SIGNING_SECRET: &str = "SIGNING_SECRET";
+pub const SIGNING_SECRET: &str = "SIGNING_SECRET";
 
 /// Everything behind a request.
 pub struct WorkersBackend {
@@ -229,6 +230,10 @@ impl Tenant for TenantObject {
 
     fn metrics(&self, request: MetricsRequest) -> LocalBoxFuture<'_, Result<Report>> {
         async move { self.ask("/metrics", &request, Repeat::Harmless).await }.boxed_local()
+    }
+
+    fn alerts(&self, request: AlertRequest) -> LocalBoxFuture<'_, Result<AlertReport>> {
+        async move { self.ask("/alerts", &request, Repeat::Harmless).await }.boxed_local()
     }
 
     fn usage(&self, request: UsageRequest) -> LocalBoxFuture<'_, Result<UsageReport>> {

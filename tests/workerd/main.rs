@@ -13,6 +13,7 @@
 )]
 
 mod admission;
+mod alerts;
 mod approvals;
 mod archives_and_watches;
 mod arguments;

@@ -65,6 +65,7 @@ impl ContainerStack {
             host_url: None,
             host_token: None,
             sweep_seconds: None,
+            private_webhooks: false,
             containers: Some(ContainerSettings {
                 image: image(options.image),
                 sidecar: image(options.sidecar),

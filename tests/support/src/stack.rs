@@ -33,11 +33,13 @@ pub struct StackOptions {
     pub proxy: bool,
     /// Seconds between two sweeps of a tenant, where they are not the default.
     pub sweep_seconds: Option<u32>,
+    /// Whether webhooks may go to private addresses.
+    pub private_webhooks: bool,
 }
 
 impl Default for StackOptions {
     fn default() -> Self {
-        Self { key: true, signing: true, host: true, proxy: true, sweep_seconds: None }
+        Self { key: true, signing: true, host: true, proxy: true, sweep_seconds: None, private_webhooks: false }
     }
 }
 
@@ -73,6 +75,7 @@ impl Stack {
             host_url: options.host.then_some(host_url),
             host_token: options.host.then_some(token),
             sweep_seconds: options.sweep_seconds,
+            private_webhooks: options.private_webhooks,
             containers: None,
             storage: folder.join("storage"),
         });

@@ -22,6 +22,8 @@ pub struct WorkerSettings {
     pub host_token: Option<String>,
     /// `SWEEP_SECONDS`.
     pub sweep_seconds: Option<u32>,
+    /// Whether `WEBHOOK_PRIVATE_ADDRESSES` is `allow`.
+    pub private_webhooks: bool,
     /// What its sandboxes run in, when that is containers.
     pub containers: Option<ContainerSettings>,
     /// Folder of the Durable Objects' storage.
@@ -140,12 +142,14 @@ fn launch(settings: &WorkerSettings, port: u16) -> (GuardedChild, String) {
         .env("CLOUDFLARE_LOAD_DEV_VARS_FROM_DOT_ENV", "false")
         .stderr(std::fs::OpenOptions::new().create(true).append(true).open(&log).expect("the log file opens"));
     let sweep_seconds = settings.sweep_seconds.map(|seconds| seconds.to_string());
+    let private_webhooks = settings.private_webhooks.then(|| "allow".to_owned());
     let variables = [
         ("WORKER_API_KEY_SECRET", &settings.key),
         ("SIGNING_SECRET", &settings.signing),
         ("SANDBOX_HOST_URL", &settings.host_url),
         ("SANDBOX_HOST_TOKEN", &settings.host_token),
         ("SWEEP_SECONDS", &sweep_seconds),
+        ("WEBHOOK_PRIVATE_ADDRESSES", &private_webhooks),
     ];
     for (name, value) in variables {
         match value {

@@ -1,0 +1,263 @@
+//! Budgets and alerts: at 80 and at 100 percent, once each, signed, and tried until they are taken.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use test_support::{Client, Stack, StackOptions, eventually};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// One request that a receiver got.
+#[derive(Clone, Debug)]
+struct Received {
+    headers: Vec<(String, String)>,
+    body: String,
+}
+
+impl Received {
+    fn header(&self, name: &str) -> &str {
+        self.headers.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str()).unwrap_or_default()
+    }
+
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap()
+    }
+}
+
+/// A receiver of webhooks: answers each request with the next of its statuses, the last one for ever.
+struct Receiver {
+    url: String,
+    received: Arc<Mutex<Vec<Received>>>,
+}
+
+impl Receiver {
+    async fn start(statuses: &'static [&'static str]) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/hook?token=abc", listener.local_addr().unwrap());
+        let received = Arc::new(Mutex::new(Vec::new()));
+        let seen = received.clone();
+        tokio::spawn(async move {
+            let mut count = 0;
+            while let Ok((mut connection, _)) = listener.accept().await {
+                let mut bytes = Vec::new();
+                let mut piece = [0; 4096];
+                let whole = loop {
+                    match connection.read(&mut piece).await {
+                        Ok(0) | Err(_) => break None,
+                        Ok(length) => bytes.extend_from_slice(&piece[..length]),
+                    }
+                    if let Some(whole) = parse(&bytes) {
+                        break Some(whole);
+                    }
+                };
+                let Some(whole) = whole else { continue };
+                seen.lock().unwrap().push(whole);
+                let status = statuses[count.min(statuses.len() - 1)];
+                count += 1;
+                let answer = format!(
+                    "HTTP/1.1 {status}\r\nlocation: /elsewhere\r\ncontent-length: 2\r\nconnection: close\r\n\r\nok"
+                );
+                let _ = connection.write_all(answer.as_bytes()).await;
+            }
+        });
+        Self { url, received }
+    }
+
+    fn all(&self) -> Vec<Received> {
+        self.received.lock().unwrap().clone()
+    }
+
+    async fn after(&self, count: usize) -> Vec<Received> {
+        eventually("the receiver is told", LIMIT, || async { (self.all().len() >= count).then(|| self.all()) }).await
+    }
+}
+
+fn parse(bytes: &[u8]) -> Option<Received> {
+    let text = String::from_utf8_lossy(bytes);
+    let (head, body) = text.split_once("\r\n\r\n")?;
+    let headers: Vec<(String, String)> = head
+        .lines()
+        .skip(1)
+        .filter_map(|line| line.split_once(": "))
+        .map(|(name, value)| (name.to_ascii_lowercase(), value.to_owned()))
+        .collect();
+    let length: usize = headers.iter().find(|(name, _)| name == "content-length")?.1.parse().ok()?;
+    (body.len() >= length).then(|| Received { headers, body: body.to_owned() })
+}
+
+/// The signature of Standard Webhooks, computed by somebody else's library.
+fn signature(secret: &str, received: &Received) -> String {
+    let program = "
+import base64, hashlib, hmac, sys
+key = base64.b64decode(sys.argv[1].removeprefix('whsec_'))
+print('v1,' + base64.b64encode(hmac.new(key, '.'.join(sys.argv[2:]).encode(), hashlib.sha256).digest()).decode())
+";
+    let (id, at) = (received.header("webhook-id"), received.header("webhook-timestamp"));
+    let output =
+        std::process::Command::new("python3").args(["-c", program, secret, id, at, &received.body]).output().unwrap();
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
+fn stack(private_webhooks: bool) -> Stack {
+    Stack::start(StackOptions { sweep_seconds: Some(1), private_webhooks, ..StackOptions::default() })
+}
+
+async fn alerts(client: &Client) -> Vec<Value> {
+    client.get("/v1/admin/alerts").await.ok()["alerts"].as_array().unwrap().clone()
+}
+
+async fn spend(client: &Client, calls: usize) {
+    for _ in 0..calls {
+        client.call("listSandboxes", &json!({ "limit": 1 })).await.ok();
+    }
+}
+
+#[tokio::test]
+async fn a_budget_is_alerted_of_at_80_and_at_100_percent_and_each_message_is_signed() {
+    let stack = stack(true);
+    let root = stack.client();
+    let receiver = Receiver::start(&["200 OK"]).await;
+    let set = root.call("setAlerts", &json!({ "webhookUrl": receiver.url })).await.ok();
+    let secret = set["webhookSecret"].as_str().unwrap();
+    assert!(secret.starts_with("whsec_"), "{set}");
+    let made = root.call("createKey", &json!({ "name": "spends", "permissions": { "role": "viewer" } })).await.ok();
+    let (key_id, client) = (made["keyId"].as_str().unwrap(), root.with_key(made["key"].as_str()));
+    let price = root.get("/v1/admin/usage").await.ok()["prices"]["perCall"].as_f64().unwrap();
+    // Ten calls, and what their answers cost beside them is far less than one.
+    let budget = json!({ "keyId": key_id, "monthlyUsd": price * 10.0 });
+    let stands = root.call("setBudget", &budget).await.ok();
+    assert_eq!((&stands["budget"]["used"], &stands["budget"]["keyId"]), (&json!(0.0), &json!(key_id)), "{stands}");
+    spend(&client, 5).await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert!(receiver.all().is_empty(), "half of it is no alert");
+    spend(&client, 4).await;
+    let first = receiver.after(1).await;
+    let message = first[0].json();
+    assert_eq!(
+        (&message["type"], &message["data"]["thresholdPercent"]),
+        (&json!("budget.threshold_reached"), &json!(80))
+    );
+    assert_eq!((&message["data"]["keyId"], &message["data"]["tenant"]), (&json!(key_id), &json!("default")));
+    spend(&client, 3).await;
+    let both = receiver.after(2).await;
+    assert_eq!(both[1].json()["data"]["thresholdPercent"], 100);
+    assert_ne!(both[0].header("webhook-id"), both[1].header("webhook-id"));
+    for received in &both {
+        assert_eq!(received.header("webhook-signature"), signature(secret, received));
+        assert_eq!(received.header("content-type"), "application/json");
+        let age = now_seconds() - received.header("webhook-timestamp").parse::<i64>().unwrap();
+        assert!((-2..LIMIT.as_secs() as i64).contains(&age), "{age}");
+    }
+    // Once each, also over a restart.
+    stack.worker().restart();
+    spend(&stack.client().with_key(client.key()), 3).await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(receiver.all().len(), 2);
+    let told = alerts(&stack.client()).await;
+    assert!(told.len() == 2 && told.iter().all(|alert| alert["delivery"] == "delivered"), "{told:?}");
+    let log = stack.worker().log();
+    let lines = log.lines().filter(|line| line.contains(r#""message":"alert""#) && line.contains(key_id));
+    assert_eq!(lines.count(), 2, "and in the log");
+    let usage = stack.client().get("/v1/admin/usage").await.ok();
+    assert!(
+        usage["budgets"].as_array().unwrap().iter().any(|budget| budget["used"].as_f64() >= budget["limit"].as_f64())
+    );
+    assert!(!usage.to_string().contains("token=abc"), "the URL may hold a secret");
+    let books = stack.client().call("getAuditLog", &json!({ "tool": "setAlerts" })).await.ok();
+    assert_eq!(books["calls"][0]["arguments"]["webhookUrl"], "[not recorded]");
+}
+
+fn now_seconds() -> i64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    i64::try_from(now.as_secs()).unwrap()
+}
+
+#[tokio::test]
+async fn a_message_that_is_not_taken_is_sent_again_under_the_same_id_also_after_a_kill() {
+    let stack = stack(true);
+    let root = stack.client();
+    let receiver = Receiver::start(&["503 Service Unavailable", "302 Found", "200 OK"]).await;
+    root.call("setAlerts", &json!({ "webhookUrl": receiver.url })).await.ok();
+    // The whole tenant's budget is over at once: both alerts.
+    root.call("setBudget", &json!({ "monthlyUsd": 0.000_000_1 })).await.ok();
+    spend(&root, 1).await;
+    receiver.after(2).await;
+    let pending = || async {
+        let told = alerts(&root).await;
+        told.iter().all(|alert| alert["attempts"].as_u64() >= Some(1)).then_some(told)
+    };
+    let told = eventually("the attempts are told", LIMIT, pending).await;
+    assert!(told.iter().all(|alert| alert["delivery"] == "pending" && alert["nextAttemptAt"].is_string()), "{told:?}");
+    assert!(
+        told.iter().any(|alert| alert["failure"].as_str().unwrap().contains("redirects are not followed")),
+        "{told:?}"
+    );
+    stack.worker().restart();
+    let all = receiver.after(4).await;
+    let ids = |from: usize| {
+        let mut ids: Vec<_> =
+            all[from..from + 2].iter().map(|one| (one.header("webhook-id"), one.body.as_str())).collect();
+        ids.sort_unstable();
+        ids
+    };
+    assert_eq!(ids(0), ids(2), "the same messages, under the same ids");
+    let root = stack.client();
+    let taken = || async { alerts(&root).await.iter().all(|alert| alert["delivery"] == "delivered").then_some(()) };
+    eventually("they are delivered", LIMIT, taken).await;
+}
+
+#[tokio::test]
+async fn seconds_of_sandboxes_are_alerted_of_and_without_a_webhook_there_is_the_list() {
+    let stack = stack(false);
+    let root = stack.client();
+    let ask = json!({ "name": "runs", "permissions": { "role": "operator" }, "limits": { "sandboxSecondsPerDay": 3 } });
+    let made = root.call("createKey", &ask).await.ok();
+    let client = root.with_key(made["key"].as_str());
+    let sandbox = stack.unmade_sandbox();
+    client.call("createSandbox", &json!({ "id": sandbox.id })).await.ok();
+    let both = || async {
+        let told = alerts(&root).await;
+        (told.len() == 2).then_some(told)
+    };
+    let told = eventually("80 and 100 percent of three seconds", LIMIT, both).await;
+    for alert in &told {
+        assert_eq!(
+            (&alert["standing"]["budget"], &alert["delivery"]),
+            (&json!("sandboxSecondsPerDay"), &json!("none"))
+        );
+        assert_eq!(alert["standing"]["keyId"], made["keyId"]);
+    }
+}
+
+#[tokio::test]
+async fn a_webhook_goes_to_no_private_address_and_a_budget_to_no_stranger() {
+    let stack = Stack::shared();
+    let root = stack.client();
+    for url in [
+        "http://hooks.example.com/",
+        "https://127.0.0.1/x",
+        "https://169.254.169.254/latest",
+        "https://localhost/",
+        "nonsense",
+    ] {
+        let problem = root.call("setAlerts", &json!({ "webhookUrl": url })).await.problem(400, "invalid_arguments");
+        assert!(problem.detail.starts_with("webhookUrl:"), "{}", problem.detail);
+    }
+    for dollars in [0.0, -1.0, 1e12] {
+        root.call("setBudget", &json!({ "monthlyUsd": dollars })).await.problem(400, "invalid_arguments");
+    }
+    root.call("setBudget", &json!({ "keyId": "0".repeat(32), "monthlyUsd": 1 })).await.problem(404, "not_found");
+    let made = root
+        .call("createKey", &json!({ "name": "x", "permissions": { "role": "admin", "scopes": ["usage:read"] } }))
+        .await
+        .ok();
+    let reader = root.with_key(made["key"].as_str());
+    reader.get("/v1/admin/alerts").await.ok();
+    reader.call("setBudget", &json!({ "monthlyUsd": 1 })).await.problem(403, "forbidden");
+    root.call("setBudget", &json!({ "keyId": made["keyId"], "monthlyUsd": 5 })).await.ok();
+    let gone = root.call("setBudget", &json!({ "keyId": made["keyId"] })).await.ok();
+    assert_eq!(gone.get("budget"), None);
+}

@@ -1,5 +1,6 @@
 //! One call, forward only: decode and validate, admit, act, settle, cap and redact. Every door comes through here.
 
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -14,7 +15,6 @@ use crate::job::record::{Job, Order, Seed};
 use crate::log_line::{CallLine, DataPoint, LONGEST_TOOL, Observed};
 use crate::platform::{Platform, within};
 use crate::raw::{RawRequest, RawResponse};
-use crate::redaction::Redactor;
 use crate::registry::{self, CallFacts, Context, Entry, Prepared, Registry};
 use crate::services::{Jobs, Sandboxes, Services, Tenant};
 use crate::tenant::admission::{
@@ -29,6 +29,7 @@ use crate::tenant::sight::in_sight;
 use crate::tenant::signing::{Purpose, Signer};
 use crate::tools::job_info::JobInfo;
 use crate::trace::Trace;
+use redaction::Redactor;
 
 /// How long a call may be unsettled past its deadline before the books close it.
 const SETTLE_ALLOWANCE: Duration = Duration::from_secs(15);
@@ -105,7 +106,8 @@ fn changed() -> Error {
 pub struct RawCall {
     pub head: CallHead,
     pub tool: String,
-    pub request: RawRequest,
+    /// The request, or why it makes no sense.
+    pub request: Result<RawRequest>,
 }
 
 /// What a call is answered with.
@@ -191,7 +193,7 @@ impl Registry {
         events: Rc<dyn EventSink>,
     ) -> Answered<Reply<Value>> {
         let platform = backend.platform();
-        let redactor = redactor(backend, &call.head);
+        let redactor = redactor(backend, &call.head, call.arguments.as_ref().ok());
         // Nobody waits for a job, so that it may last as long as a stream.
         let streams = events.streams() || manner == Manner::Attempt;
         let facts = CallFacts { streams, registry: self, platform: &*platform, redactor: &redactor };
@@ -215,13 +217,13 @@ impl Registry {
     /// Carries out one call on a raw route. Raw bytes are exact: neither capped nor redacted.
     pub async fn call_raw(&self, backend: &dyn Backend, call: RawCall) -> Answered<Reply<RawResponse>> {
         let platform = backend.platform();
-        let redactor = redactor(backend, &call.head);
+        let redactor = redactor(backend, &call.head, None);
         let facts = CallFacts { streams: false, registry: self, platform: &*platform, redactor: &redactor };
         let entry = self.get(&call.tool).ok_or_else(|| unknown_tool(&call.tool));
         let asked = Asked::new(entry.as_ref().ok(), &redactor.text(&call.tool));
-        let asked = Asked { bytes_in: call.request.length.unwrap_or(0), ..asked };
-        let sent = call.request.arguments().to_string();
-        let prepared = entry.and_then(|entry| entry.prepare_raw(call.request, &facts));
+        let asked = Asked { bytes_in: call.request.as_ref().map_or(0, |request| request.length.unwrap_or(0)), ..asked };
+        let sent = call.request.as_ref().map_or(Value::Null, RawRequest::arguments).to_string();
+        let prepared = entry.and_then(|entry| entry.prepare_raw(call.request?, &facts));
         let prepared = no_key(&call.head).and(prepared);
         let who = self.authenticate(backend, &call.head);
         let (manner, signatures) = (Manner::Raw, Vec::new());
@@ -350,7 +352,7 @@ where
         manner,
         inspected: None,
         verdict: prepared.as_ref().err().cloned(),
-        idempotency: wanted.map(|key| Wanted { key, fingerprints: signatures }),
+        idempotency: wanted.map(|key| Wanted::new(&key, signatures)),
         at: started_at,
         deadline_at: started_at + millis(deadline + SETTLE_ALLOWANCE),
     };
@@ -507,10 +509,14 @@ fn unknown_tool(name: &str) -> Error {
     Error::new(ErrorCode::UnknownTool, format!("there is no tool {shown:?}; GET /v1/tools lists them"))
 }
 
-/// Masks what the Worker itself holds and the key that the caller presented.
-fn redactor(backend: &dyn Backend, head: &CallHead) -> Redactor {
+/// Masks what the Worker itself holds, the key that the caller presented, and what is secret in an environment that it gives.
+fn redactor(backend: &dyn Backend, head: &CallHead, arguments: Option<&Value>) -> Redactor {
     let presented = head.presented.authorization.as_deref().and_then(credential::bearer).map(str::to_owned);
-    Redactor::new(backend.secrets().into_iter().chain(presented))
+    let environment = arguments.and_then(|arguments| arguments.get("env")).and_then(Value::as_object);
+    let variable = |(name, value): (&String, &Value)| Some((name.clone(), value.as_str()?.to_owned()));
+    let environment: BTreeMap<String, String> = environment.into_iter().flatten().filter_map(variable).collect();
+    let given: Vec<String> = redaction::secrets(&environment).map(str::to_owned).collect();
+    Redactor::new(backend.secrets().into_iter().chain(presented).chain(given))
 }
 
 /// Logs and measures one call. Secrets are masked: a cause, or the name of a tool that there is not, may hold one.

@@ -162,9 +162,17 @@ impl Error {
 
     /// 400: an argument is not what the tool takes; `pointer` is its JSON pointer.
     pub fn invalid(pointer: &str, message: impl Into<String>) -> Self {
-        let message = message.into();
-        Self::new(ErrorCode::InvalidArguments, format!("{}: {message}", field_name(pointer)))
-            .detail("violations", json!([{ "pointer": pointer, "message": message }]))
+        Self::violations(&[(pointer.to_owned(), message.into())])
+    }
+
+    /// 400: several are not; the first is named in the text. Pointers are repeated as far as they help: a caller may have made up
+    /// names of any length.
+    pub fn violations(violations: &[(String, String)]) -> Self {
+        let shown = violations.iter().map(|(pointer, message)| (shortened(pointer, LONGEST_POINTER), message));
+        let text = shown.clone().next().map(|(pointer, message)| format!("{}: {message}", field_name(&pointer)));
+        let listed: Vec<Value> =
+            shown.map(|(pointer, message)| json!({ "pointer": pointer, "message": message })).collect();
+        Self::new(ErrorCode::InvalidArguments, text.unwrap_or_default()).detail("violations", listed)
     }
 
     /// 404: there is no sandbox of that id for this caller.
@@ -204,13 +212,27 @@ impl Error {
             r#type: format!("urn:cloudflare-ops:error:{}", self.code.as_str()),
             title: self.code.title().to_owned(),
             status: self.code.status(),
-            detail: self.message.clone(),
+            detail: shortened(&self.message, LONGEST_MESSAGE),
             code: self.code,
             request_id: request_id.to_owned(),
             retryable: self.retryable,
             retry_after: self.retry_after,
             details: self.details.clone(),
         }
+    }
+}
+
+/// Longest pointer that a refusal repeats, in bytes.
+const LONGEST_POINTER: usize = 256;
+
+/// Longest message that a caller is told, in bytes.
+const LONGEST_MESSAGE: usize = 2048;
+
+/// The beginning of a text, which says so when there was more.
+fn shortened(text: &str, bytes: usize) -> String {
+    match text.get(..text.floor_char_boundary(bytes)) {
+        Some(beginning) if beginning.len() < text.len() => format!("{beginning}…"),
+        _ => text.to_owned(),
     }
 }
 
@@ -275,13 +297,53 @@ impl From<ControlError> for Error {
             }
         };
         let reason = serde_json::to_value(control.code).unwrap_or(Value::Null);
-        Self::new(code, control.message).detail("reason", reason)
+        match violation(&control) {
+            Some((pointer, message)) => Self::invalid(&pointer, message),
+            None => Self::new(code, control.message),
+        }
+        .detail("reason", reason)
     }
+}
+
+/// The field at fault and what is wrong with it: the message about an argument begins with the name of its field.
+fn violation(control: &ControlError) -> Option<(String, String)> {
+    if control.code != ControlErrorCode::InvalidArguments {
+        return None;
+    }
+    let (field, message) = control.message.split_once(": ")?;
+    let is_name = field.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_'));
+    (is_name && !field.is_empty()).then(|| (format!("/{}", field.replace('.', "/")), message.to_owned()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_refusal_of_a_sandbox_points_at_the_field() {
+        let refused = |code, message: &str| Error::from(ControlError { code, message: message.into() });
+        let error = refused(ControlErrorCode::InvalidArguments, "stdin.data: it is not base64");
+        assert_eq!(error.message, "stdin.data: it is not base64");
+        let expected = json!([{ "pointer": "/stdin/data", "message": "it is not base64" }]);
+        assert_eq!((&error.details["violations"], &error.details["reason"]), (&expected, &json!("invalid_arguments")));
+        for message in ["no field", "no field: at all", ": x"] {
+            assert!(
+                !refused(ControlErrorCode::InvalidArguments, message).details.contains_key("violations"),
+                "{message}"
+            );
+        }
+        assert!(!refused(ControlErrorCode::NotFound, "path: is not there").details.contains_key("violations"));
+    }
+
+    #[test]
+    fn what_a_caller_made_up_is_repeated_in_part_at_most() {
+        let long = "é".repeat(100_000);
+        let problem = Error::invalid(&format!("/{long}"), "there is no such field").problem("r1");
+        assert!(serde_json::to_string(&problem).unwrap().len() < 1500);
+        assert!(problem.detail.ends_with("…: there is no such field"), "{}", problem.detail);
+        let problem = Error::new(ErrorCode::NotFound, long).problem("r1");
+        assert!(problem.detail.len() < 2100 && problem.detail.ends_with('…'));
+    }
 
     #[test]
     fn every_code_has_a_status_and_a_name_of_its_own() {

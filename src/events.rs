@@ -7,8 +7,8 @@ use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
 use sandbox_api::{EncodedBytes, FileChange, OutputChunk};
 
-use crate::redaction::{RedactingStream, Redactor};
 use crate::tenant::limits::Standing;
+use redaction::{RedactingStream, Redactor};
 
 /// Where a piece of output was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,7 +136,7 @@ impl RedactingSink {
             masked.offset = offset;
         }
         masked.taken = offset + u64::try_from(bytes.len()).unwrap_or(u64::MAX);
-        let out = masked.stream.push(bytes);
+        let out = masked.stream.push(bytes).into_owned();
         let held = u64::try_from(masked.stream.held()).unwrap_or(0);
         let first = std::mem::replace(&mut masked.offset, masked.taken.saturating_sub(held));
         (!out.is_empty()).then_some(Event::Output { channel, bytes: out, offset: first })

@@ -17,7 +17,6 @@ pub mod identifier;
 pub mod log_line;
 pub mod platform;
 pub mod preview;
-pub mod redaction;
 pub mod schema;
 pub mod services;
 pub use ops_api::sse;

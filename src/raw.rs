@@ -20,6 +20,13 @@ pub const TRANSFER_DEADLINE: Duration = Duration::from_secs(3600);
 /// Headers of a request that a tool sees.
 pub const HEADERS: [&str; 5] = ["range", "content-range", "if-match", "if-none-match", UPLOAD_ID_HEADER];
 
+/// Longest value of one of them, in bytes.
+pub const LONGEST_HEADER: usize = 8 * 1024;
+
+/// Longest path and query of a request, in bytes as they stand in the URL: the way to the sandbox needs some more of the 64 KiB that a
+/// URL may have.
+const LONGEST_TARGET: usize = 60_000;
+
 /// Most characters of an unknown parameter that a refusal repeats.
 const LONGEST_SHOWN: usize = 64;
 
@@ -109,6 +116,9 @@ pub trait RawTool: Tool {
 /// Makes a request on a raw route ready to be admitted.
 pub fn prepare<T: RawTool>(request: RawRequest, _facts: &CallFacts<'_>) -> Result<Prepared<RawResponse>> {
     known_query(&request.query, T::RAW_CONTRACT.query)?;
+    if request.parameters.values().map(String::len).sum::<usize>() + request.query.len() > LONGEST_TARGET {
+        return Err(Error::invalid("/path", format!("is, with the query, longer than {LONGEST_TARGET} bytes")));
+    }
     let claim = T::raw_claim(&request)?;
     Ok(Prepared {
         claim,

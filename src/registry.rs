@@ -17,13 +17,12 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
-use crate::error::{Error, Result, field_name};
+use crate::error::{Error, Result};
 use crate::events::EventSink;
 use crate::guardrails::{Annotations, Execution, Guardrails};
 use crate::platform::Platform;
 use crate::preview::{self, DryRun};
 use crate::raw::{RawContract, RawRequest, RawResponse, RawTool};
-use crate::redaction::{Redactor, without_credentials, without_userinfo};
 use crate::sandbox::record::{Create, GitSource, Record};
 use crate::sandbox::settings::Settings;
 use crate::schema;
@@ -32,6 +31,7 @@ use crate::tenant::admission::{Listed, SandboxClaim};
 use crate::tenant::credential::Principal;
 use crate::tenant::limits::Limits;
 use crate::tenant::permissions::{Permissions, Requirement};
+use redaction::{Redactor, without_credentials, without_userinfo};
 
 /// Most problems that one refusal lists.
 const MOST_VIOLATIONS: usize = 20;
@@ -258,13 +258,7 @@ impl Entry {
         let validator = compiled.as_ref().map_err(Clone::clone)?;
         let violations: Vec<(String, String)> =
             validator.iter_errors(arguments).take(MOST_VIOLATIONS).map(|error| violation(&error)).collect();
-        let Some((pointer, message)) = violations.first() else {
-            return Ok(());
-        };
-        let text = format!("{}: {message}", field_name(pointer));
-        let listed: Vec<Value> =
-            violations.iter().map(|(pointer, message)| json!({ "pointer": pointer, "message": message })).collect();
-        Err(Error::new(crate::error::ErrorCode::InvalidArguments, text).detail("violations", listed))
+        if violations.is_empty() { Ok(()) } else { Err(Error::violations(&violations)) }
     }
 }
 

@@ -168,7 +168,7 @@ impl Door {
                 self.call(shared, request, ToolCall { head, tool: tool.to_owned(), arguments }).await
             }
             Target::Raw(tool) => {
-                let call = RawCall { head, tool: tool.to_owned(), request: raw_request(request, parameters)? };
+                let call = RawCall { head, tool: tool.to_owned(), request: raw_request(request, parameters) };
                 self.call_raw(shared, call).await
             }
         }
@@ -444,7 +444,11 @@ fn raw_request(request: &Request, parameters: BTreeMap<String, String>) -> Resul
     // A range that holds only for one version of the file is answered with the whole file, which is always right.
     let whole = header(request, "if-range").is_some();
     let headers = raw::HEADERS.into_iter().filter(|name| !(whole && *name == "range"));
-    let headers = headers.filter_map(|name| header(request, name).map(|value| (name, value))).collect();
+    let headers: Vec<_> = headers.filter_map(|name| header(request, name).map(|value| (name, value))).collect();
+    if let Some((name, _)) = headers.iter().find(|(_, value)| value.len() > raw::LONGEST_HEADER) {
+        let message = format!("the header {name} is longer than {} bytes", raw::LONGEST_HEADER);
+        return Err(Error::new(ErrorCode::InvalidArguments, message).detail("header", *name));
+    }
     let query = request.url().map_err(Error::internal)?.query().map(|query| format!("?{query}")).unwrap_or_default();
     let body = (method == Method::Put).then(|| Box::new(JsBody(request.inner().body())) as _);
     Ok(RawRequest { method, parameters, headers, query, length, body })

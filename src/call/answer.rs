@@ -4,9 +4,9 @@ use serde_json::Value;
 
 use crate::error::{Error, ErrorCode, Result};
 use crate::raw::RawResponse;
-use crate::redaction::Redactor;
 use crate::tenant::idempotency::{self, Answer};
 use crate::tenant::usage::Spent;
+use redaction::Redactor;
 
 /// What the books keep of an answer, and how it leaves.
 pub(super) trait Measured: Sized {

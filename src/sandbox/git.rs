@@ -13,7 +13,7 @@ use sandbox_api::{ExecRequest, OnDisconnect};
 
 use crate::api::routes::percent_decode;
 use crate::error::{Error, Result};
-use crate::redaction::MASK;
+use redaction::MASK;
 
 const LONGEST_URL: usize = 2048;
 const LONGEST_BRANCH: usize = 250;

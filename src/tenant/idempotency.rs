@@ -6,6 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use sha2::{Digest, Sha256};
 
 use crate::error::{Error, ErrorCode};
 
@@ -19,9 +20,16 @@ pub const KEPT_MILLIS: i64 = 24 * 60 * 60 * 1000;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Wanted {
+    /// Digest of the key: callers make keys of what they have at hand, which may be a secret.
     pub key: String,
     /// Signatures over the tool and its arguments, by each of the secrets, the one in force first.
     pub fingerprints: Vec<String>,
+}
+
+impl Wanted {
+    pub fn new(key: &str, fingerprints: Vec<String>) -> Self {
+        Self { key: hex::encode(Sha256::digest(key)), fingerprints }
+    }
 }
 
 /// What is stored of an answer: the output, or the error.

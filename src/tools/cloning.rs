@@ -9,11 +9,11 @@ use sandbox_api::{EndedBy, ExecExit};
 
 use crate::error::{Error, ErrorCode, Result};
 use crate::events::{EventSink, NoEvents, RedactingSink};
-use crate::redaction::Redactor;
 use crate::registry::Context;
 use crate::sandbox::exec::Exec;
 use crate::sandbox::git::Clone;
 use crate::sandbox::record::Record;
+use redaction::Redactor;
 
 /// Shorter secrets cannot be masked in a stream without garbling it: what git says is then not streamed.
 const SHORTEST_STREAMED_SECRET: usize = 8;

@@ -38,7 +38,9 @@ pub struct Input {
     #[serde(default)]
     #[schema(required = false)]
     pub labels: BTreeMap<String, String>,
-    /// Environment of every command in it. Values are kept with the sandbox, never answered and never audited.
+    /// Environment of every command in it. Values are kept with the sandbox, never answered and never audited. Those of variables whose
+    /// name ends in SECRET, TOKEN, PASSWORD, CREDENTIALS or API_KEY, and those that SANDBOX_SECRETS names (separated by commas), are
+    /// masked in what commands write.
     #[serde(default)]
     #[schema(required = false)]
     pub env: BTreeMap<String, String>,

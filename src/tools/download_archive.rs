@@ -26,6 +26,12 @@ const LARGEST_ARCHIVE: usize = 4 * 1024 * 1024;
 /// Until the head of an archive: the sandbox looks through the whole directory first.
 const HEAD_DEADLINE: Duration = Duration::from_secs(60);
 
+/// Longest glob, in bytes.
+const LONGEST_GLOB: usize = 1024;
+
+/// Bytes of all globs of one request.
+const MOST_GLOBS: usize = 14 * 1024;
+
 /// Which directory, and what of it.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -42,7 +48,8 @@ pub struct Input {
     /// tar, tar.gz or tar.zst; default tar.gz.
     #[serde(default)]
     pub format: Option<ArchiveFormat>,
-    /// Globs of what is left out: `node_modules` is about names at any depth, `target/**` about paths in the directory.
+    /// Globs of what is left out: `node_modules` is about names at any depth, `target/**` about paths in the directory. At most 14 KiB
+    /// in all.
     #[serde(default)]
     #[schema(required = false, max_items = 64)]
     pub exclude: Vec<String>,
@@ -95,6 +102,13 @@ impl Tool for DownloadArchive {
     fn claim(input: &Input, _facts: &CallFacts<'_>) -> Result<SandboxClaim> {
         let path = input.path.as_deref().unwrap_or_default();
         path::check_directory("/path", path, input.path_encoding.unwrap_or_default())?;
+        if input.exclude.iter().any(|glob| glob.is_empty() || glob.len() > LONGEST_GLOB) {
+            return Err(Error::invalid("/exclude", format!("a glob has 1 to {LONGEST_GLOB} bytes")));
+        }
+        // They are parameters of one URL.
+        if input.exclude.iter().map(String::len).sum::<usize>() > MOST_GLOBS {
+            return Err(Error::invalid("/exclude", format!("has more than {MOST_GLOBS} bytes in all")));
+        }
         Ok(SandboxClaim::Existing { sandbox_id: input.sandbox_id.clone() })
     }
 

@@ -45,7 +45,8 @@ pub struct Input {
     #[serde(default)]
     #[schema(minimum = 1, maximum = 3600, default = 30)]
     pub timeout: Option<f64>,
-    /// Environment of this command, over that of the sandbox.
+    /// Environment of this command, over that of the sandbox. Values of variables whose name ends in SECRET, TOKEN, PASSWORD,
+    /// CREDENTIALS or API_KEY, and of those that SANDBOX_SECRETS names (separated by commas), are masked in what it writes.
     #[serde(default)]
     #[schema(required = false)]
     pub env: BTreeMap<String, String>,

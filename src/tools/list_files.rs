@@ -77,6 +77,7 @@ impl Tool for ListFiles {
     fn claim(input: &Input, _facts: &CallFacts<'_>) -> Result<SandboxClaim> {
         let path = input.path.as_deref().unwrap_or_default();
         path::check_directory("/path", path, input.path_encoding.unwrap_or_default())?;
+        path::check_directory("/cursor", input.cursor.as_deref().unwrap_or_default(), PathEncoding::Percent)?;
         Ok(SandboxClaim::Existing { sandbox_id: input.sandbox_id.clone() })
     }
 

@@ -36,7 +36,8 @@ pub struct Input {
     /// 0.25 up to 30 seconds and begins anew after a run of 10 seconds. Default never.
     #[serde(default)]
     pub restart_policy: Option<RestartPolicy>,
-    /// Environment of this process, over that of the sandbox.
+    /// Environment of this process, over that of the sandbox. Values of variables whose name ends in SECRET, TOKEN, PASSWORD,
+    /// CREDENTIALS or API_KEY, and of those that SANDBOX_SECRETS names (separated by commas), are masked in what it writes.
     #[serde(default)]
     #[schema(required = false)]
     pub env: BTreeMap<String, String>,

@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 
 use super::path;
 use super::write_file::{Bytes, length_is_known, upload};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorCode, Result};
 use crate::events::EventSink;
 use crate::guardrails::{Annotations, Approval, Execution, Guardrails, RateClass, Role, Scope};
 use crate::identifier::SandboxId;
@@ -89,7 +89,12 @@ impl Tool for UploadArchive {
         let bytes = STANDARD.decode(&input.content).map_err(Error::internal)?;
         let length = u64::try_from(bytes.len()).map_err(Error::internal)?;
         let request = upload(target, Vec::new(), Box::new(Bytes(bytes)), length, UNPACK_DEADLINE);
-        files::ask(&context.services, &input.sandbox_id, request).await
+        let unpacked = files::ask(&context.services, &input.sandbox_id, request).await;
+        // The sandbox knows a body, where this tool has a field.
+        unpacked.map_err(|error| match error.message.strip_prefix("archive: ") {
+            Some(fault) if error.code == ErrorCode::InvalidArguments => Error::invalid("/content", fault),
+            _ => error,
+        })
     }
 }
 
@@ -110,7 +115,7 @@ impl RawTool for UploadArchive {
             description: "Unpacked",
             body: RawContent::Json(crate::schema::self_contained::<ArchiveExtracted>),
         }],
-        codes: &[crate::error::ErrorCode::LengthRequired],
+        codes: &[ErrorCode::LengthRequired],
     };
 
     fn raw_claim(request: &RawRequest) -> Result<SandboxClaim> {

@@ -64,8 +64,8 @@ async fn a_command_sees_its_sandbox_id_and_nothing_of_the_daemon() {
 async fn a_value_stands_in_no_process_list() {
     let secret = random_name("s3cr3t");
     let sandbox = Stack::shared().sandbox_with(json!({"env": {"OF_SANDBOX": format!("{secret}-of-sandbox")}})).await;
-    let command = "echo \"$SECRET\"; cat /proc/[0-9]*/cmdline | tr '\\0' ' '; read -t 30 _ < <(sleep 30)";
-    let mut stream = sandbox.open_stream(json!({"command": command, "env": {"SECRET": secret}})).await;
+    let command = "echo \"$VALUE\"; cat /proc/[0-9]*/cmdline | tr '\\0' ' '; read -t 30 _ < <(sleep 30)";
+    let mut stream = sandbox.open_stream(json!({"command": command, "env": {"VALUE": secret}})).await;
     let first = stream.next().await.unwrap();
     assert!(first.data.contains(&secret), "the command has it: {first:?}");
     assert!(find_by_argument(&secret).is_empty(), "a process of this machine has it in its arguments");
@@ -76,7 +76,7 @@ async fn a_value_stands_in_no_process_list() {
 #[tokio::test]
 async fn an_answer_about_a_sandbox_does_not_tell_its_values() {
     let secret = random_name("s3cr3t");
-    let sandbox = Stack::shared().sandbox_with(json!({"env": {"SECRET": secret}})).await;
+    let sandbox = Stack::shared().sandbox_with(json!({"env": {"VALUE": secret}})).await;
     for answer in [
         sandbox.call("getSandbox", json!({})).await,
         sandbox.client.call("listSandboxes", &json!({})).await,

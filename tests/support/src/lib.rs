@@ -11,6 +11,7 @@
 //! Nothing here is compiled into the product, and nothing here builds it: `cargo xtask build` and the static `sandboxd`
 //! come first, and a missing one is a failure that names the command.
 
+mod arguments;
 mod cases;
 mod client;
 mod container;
@@ -27,6 +28,7 @@ mod stack;
 mod wait;
 mod worker;
 
+pub use arguments::{Known, Step, arguments, places, required};
 pub use cases::{CASES, Case, ENVIRONMENT, Expected, run_all};
 pub use client::{Answer, Client, Problem};
 pub use container::{ATTEMPTS, ContainerOptions, ContainerStack, NamedImage, docker, try_docker};

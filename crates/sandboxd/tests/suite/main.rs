@@ -21,6 +21,7 @@ mod process_logs;
 mod processes;
 mod requests;
 mod search;
+mod secrets;
 mod serving;
 mod support;
 mod trees;

@@ -93,7 +93,10 @@ fn one_file_is_watched_by_its_name() {
     sandbox.output("touch f other");
     let mut events = watch(&sandbox, "f");
     sandbox.output("echo > other; echo > f; rm f; touch f");
-    assert_eq!(until(&mut events, "f"), ["modified f", "deleted f"]);
+    // The file is emptied and then written to, which the kernel tells as one where nobody has read in between.
+    let mut changes = until(&mut events, "f");
+    changes.dedup();
+    assert_eq!(changes, ["modified f", "deleted f"]);
     sandbox.call("GET", "/v1/watches/none", &[], b"").refused(404, "not_found", "path");
 }
 

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use redaction::RedactingStream;
 use sandbox_api::{EndedBy, ExecExit, ExecRequest, ExecState, ExecStatus, OnDisconnect};
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -48,6 +49,8 @@ pub(super) struct State {
     timeout_at: Option<Instant>,
     pub(super) stdout: Channel,
     pub(super) stderr: Channel,
+    /// What of stdout and of stderr is masked before anything is kept of it.
+    masks: [RedactingStream; 2],
     readers: HashMap<u64, Cursors>,
     next_reader: u64,
     /// Since when nobody is attached.
@@ -61,6 +64,30 @@ pub(super) struct State {
 }
 
 impl State {
+    fn push(&mut self, pipe: Pipe, bytes: &[u8]) {
+        let slowest = self.slowest();
+        match pipe {
+            Pipe::Stdout => self.stdout.push(bytes, slowest.stdout),
+            Pipe::Stderr => self.stderr.push(bytes, slowest.stderr),
+        }
+    }
+
+    fn mask(&mut self, pipe: Pipe) -> &mut RedactingStream {
+        let [stdout, stderr] = &mut self.masks;
+        match pipe {
+            Pipe::Stdout => stdout,
+            Pipe::Stderr => stderr,
+        }
+    }
+
+    /// No more output will come: what was held back is no beginning of a secret.
+    fn flush(&mut self) {
+        for pipe in [Pipe::Stdout, Pipe::Stderr] {
+            let rest = self.mask(pipe).finish();
+            self.push(pipe, &rest);
+        }
+    }
+
     /// Cursor of the slowest reader of each channel.
     pub(super) fn slowest(&self) -> Cursors {
         self.readers.values().fold(Cursors::NO_OUTPUT, |slowest, cursors| Cursors {
@@ -84,6 +111,7 @@ impl Exec {
                 timeout_at: None,
                 stdout: Channel::new(plan.output_limit),
                 stderr: Channel::new(plan.output_limit),
+                masks: [(); 2].map(|()| RedactingStream::new(plan.command.redactor.clone())),
                 readers: HashMap::new(),
                 next_reader: 0,
                 alone_since: None,
@@ -117,7 +145,7 @@ impl Exec {
 
     /// There was no such program, or it could not be executed: a result like any other.
     pub(super) fn refused(&self, exit_code: i32, text: &str) {
-        self.state().stderr.push(text.as_bytes(), u64::MAX);
+        self.take(Pipe::Stderr, text.as_bytes());
         let duration = Duration::ZERO;
         self.ended(End {
             exit_code: Some(exit_code),
@@ -244,17 +272,15 @@ impl Owner for Exec {
         if state.exit.is_some() {
             return;
         }
-        let slowest = state.slowest();
-        match pipe {
-            Pipe::Stdout => state.stdout.push(bytes, slowest.stdout),
-            Pipe::Stderr => state.stderr.push(bytes, slowest.stderr),
-        }
+        let masked = state.mask(pipe).push(bytes);
+        state.push(pipe, &masked);
         drop(state);
         self.changed.notify_waiters();
     }
 
     fn ended(&self, end: End) {
-        let state = self.state();
+        let mut state = self.state();
+        state.flush();
         let (stdout, stderr) = (state.stdout.captured(), state.stderr.captured());
         drop(state);
         self.finish(ExecExit {

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use redaction::RedactingStream;
 use sandbox_api::{EndedBy, LogChannel, ProcessInfo, ProcessRequest, ProcessStatus, RestartPolicy};
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -61,6 +62,8 @@ pub(super) struct State {
     /// The wish that it ends for good.
     kill: Option<Ending>,
     pub(super) log: Log,
+    /// What of stdout and of stderr is masked before anything is kept of it.
+    masks: [RedactingStream; 2],
     pub(super) input: Input,
     /// How far those have read who must not miss anything.
     readers: HashMap<u64, u64>,
@@ -82,9 +85,26 @@ impl State {
         self.kill.is_some()
     }
 
+    fn mask(&mut self, channel: LogChannel) -> &mut RedactingStream {
+        let [stdout, stderr] = &mut self.masks;
+        match channel {
+            LogChannel::Stdout => stdout,
+            LogChannel::Stderr => stderr,
+        }
+    }
+
+    /// Nothing more will come for now: what was held back is neither the beginning of a secret nor that of a character.
+    fn flush(&mut self) {
+        for channel in [LogChannel::Stdout, LogChannel::Stderr] {
+            let rest = self.mask(channel).finish();
+            self.log.push(channel, &rest);
+        }
+        self.log.flush();
+    }
+
     fn end_run(&mut self) {
         self.ended_at = Some(SystemTime::now());
-        self.log.flush();
+        self.flush();
         self.input.end();
     }
 }
@@ -95,6 +115,7 @@ impl Process {
         let keeps_input = request.keep_stdin;
         let mut input = Input::default();
         input.begin(keeps_input);
+        let masks = [(); 2].map(|()| RedactingStream::new(command.redactor.clone()));
         Self {
             id,
             boot_id,
@@ -116,6 +137,7 @@ impl Process {
                 tree_gone: false,
                 kill: None,
                 log: Log::new(LOG_BYTES),
+                masks,
                 input,
                 readers: HashMap::new(),
                 next_reader: 0,
@@ -225,6 +247,7 @@ impl Process {
             (Some(command), _) => command.clone(),
             (None, argv) => argv.as_deref().unwrap_or_default().join(" "),
         };
+        let whole = self.command.redactor.text(&whole);
         match whole.char_indices().nth(TOLD_CHARACTERS) {
             Some((cut, _)) => format!("{}…", &whole[..cut]),
             None => whole,
@@ -280,7 +303,10 @@ impl Owner for Process {
             Pipe::Stdout => LogChannel::Stdout,
             Pipe::Stderr => LogChannel::Stderr,
         };
-        self.state().log.push(channel, bytes);
+        let mut state = self.state();
+        let masked = state.mask(channel).push(bytes);
+        state.log.push(channel, &masked);
+        drop(state);
         self.changed.notify_waiters();
     }
 
@@ -307,7 +333,7 @@ impl Owner for Process {
     fn gone(&self) {
         let mut state = self.state();
         state.tree_gone = true;
-        state.log.flush();
+        state.flush();
         drop(state);
         self.changed.notify_waiters();
     }

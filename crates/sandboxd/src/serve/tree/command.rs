@@ -5,6 +5,7 @@ use std::ffi::CString;
 use std::path::PathBuf;
 
 use nix::sys::signal::Signal;
+use redaction::{Redactor, secrets};
 use sandbox_api::WORKSPACE;
 
 use crate::http::Problem;
@@ -18,6 +19,8 @@ pub(crate) struct Command {
     pub(super) cwd: CString,
     /// The whole environment: base, then the sandbox's own, then this command's.
     pub(super) env: BTreeMap<String, String>,
+    /// Masks in its output what is secret in its environment.
+    pub(crate) redactor: Redactor,
 }
 
 impl Command {
@@ -29,10 +32,16 @@ impl Command {
         env: &BTreeMap<String, String>,
         settings: &Settings,
     ) -> Result<Self, Problem> {
+        check_environment(env).map_err(Problem::invalid)?;
+        let of_the_sandbox = settings.environment();
+        let mut merged = of_the_sandbox.clone();
+        merged.extend(env.iter().map(|(name, value)| (name.clone(), value.clone())));
         Ok(Self {
             argv: check_argv(command, argv, settings)?,
             cwd: check_cwd(cwd, settings)?,
-            env: environment(env, settings)?,
+            // A command finds the sandbox's secrets also where its own variables hide them: in files, or in another process.
+            redactor: Redactor::new(secrets(&of_the_sandbox).chain(secrets(&merged))),
+            env: merged,
         })
     }
 
@@ -89,14 +98,6 @@ fn check_cwd(cwd: Option<&str>, settings: &Settings) -> Result<CString, Problem>
         None => PathBuf::from(given),
     };
     CString::new(path.into_os_string().into_encoded_bytes()).map_err(|_| Problem::invalid("cwd: has a NUL byte"))
-}
-
-/// Base, then the sandbox's own, then this call's.
-fn environment(call: &BTreeMap<String, String>, settings: &Settings) -> Result<BTreeMap<String, String>, Problem> {
-    check_environment(call).map_err(Problem::invalid)?;
-    let mut merged = settings.environment();
-    merged.extend(call.iter().map(|(name, value)| (name.clone(), value.clone())));
-    Ok(merged)
 }
 
 /// What the operating system cannot hold is refused, not mangled.

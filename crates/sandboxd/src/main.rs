@@ -4,6 +4,10 @@ use std::process::ExitCode;
 
 use tracing_subscriber::filter::LevelFilter;
 
+/// musl's own allocator gives memory back to the kernel after each request and takes it again for the next.
+#[global_allocator]
+static ALLOCATOR: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;
+
 fn main() -> ExitCode {
     let level = std::env::var("SANDBOXD_LOG").ok().and_then(|level| level.parse().ok());
     let level = level.unwrap_or(LevelFilter::INFO);

@@ -131,27 +131,28 @@ impl Launcher {
         descriptors: &[RawFd],
     ) -> Command {
         let program = self.program();
-        let mut command = match self.kind {
+        let (mut command, files) = match self.kind {
             IsolationKind::Bubblewrap => {
                 let mut command = Command::new(self.bubblewrap.as_deref().unwrap_or(Path::new(bubblewrap::PROGRAM)));
-                command.args(bubblewrap::arguments(layout, workspace, inside)).arg("--").arg(program);
-                command
+                let (arguments, files) = bubblewrap::arguments(layout, workspace, inside);
+                command.args(arguments).arg("--").arg(program);
+                (command, files)
             }
-            IsolationKind::None => Command::new(program),
+            IsolationKind::None => (Command::new(program), Vec::new()),
         };
         if let Some(Credentials { uid, gid }) = credentials {
             command.uid(uid).gid(gid);
         }
         let mut descriptors = descriptors.to_vec();
         descriptors.extend(inside.told.into_iter().chain(inside.gate));
-        self.prepare(&mut command, descriptors, self.kind == IsolationKind::None);
+        self.prepare(&mut command, descriptors, files, self.kind == IsolationKind::None);
         command
     }
 
     /// This program as a command outside of all sandboxes.
     pub(super) fn itself(&self, descriptors: &[RawFd]) -> Command {
         let mut command = Command::new(self.program());
-        self.prepare(&mut command, descriptors.to_vec(), false);
+        self.prepare(&mut command, descriptors.to_vec(), Vec::new(), false);
         command
     }
 
@@ -166,12 +167,15 @@ impl Launcher {
         format!("/proc/self/fd/{}", self.program.as_raw_fd())
     }
 
-    fn prepare(&self, command: &mut Command, mut descriptors: Vec<RawFd>, dies_with_host: bool) {
+    /// `files` stay open for as long as the command may be started, the descriptors are the caller's.
+    fn prepare(&self, command: &mut Command, mut descriptors: Vec<RawFd>, files: Vec<File>, dies_with_host: bool) {
         command.env_clear().current_dir("/").process_group(0);
+        descriptors.extend(files.iter().map(AsRawFd::as_raw_fd));
         descriptors.push(self.program.as_raw_fd());
         // SAFETY: only async-signal-safe calls, on values that the closure owns.
         unsafe {
             command.pre_exec(move || {
+                let _open = &files;
                 for descriptor in &descriptors {
                     if libc::fcntl(*descriptor, libc::F_SETFD, 0) != 0 {
                         return Err(io::Error::last_os_error());

@@ -218,7 +218,10 @@ fn router(
     let processes = Arc::new(processes::Table::new(settings.clone(), supervisors.clone()));
     let meter = Arc::new(metrics::Meter::new(settings.clone(), supervisors, processes.clone()));
     let first_reading = meter.clone();
-    tokio::task::spawn_blocking(move || first_reading.begin());
+    tokio::task::spawn_blocking(move || {
+        first_reading.begin();
+        tree::look_for_counter();
+    });
     let activity = Arc::new(activity::Meter::new());
     let sandbox = Arc::new(Sandbox { settings: settings.clone(), meter, started: Instant::now() });
     Ok(Router::new()

@@ -63,9 +63,31 @@ fn the_system_cannot_be_written_to() {
     for path in ["/usr/x", "/etc/x", "/x", "/bin/x", "/lib/x", "/etc/passwd", "/var/x"] {
         assert_ne!(sandbox.shell(&format!("echo > {path}"))["exitCode"], 0, "{path}");
     }
+    // Some of these belong to the sandbox's user, and namespaces of its own give a command privileges in them.
+    for change in ["rm -f /etc/hosts", "chmod 666 /etc/passwd", "mv /etc/group /etc/passwd", "touch /etc/passwd"] {
+        for with in ["", "mount -o remount,rw,bind /; mount -o remount,rw /; "] {
+            let exit = sandbox.exec(json!({"argv": ["unshare", "-Urm", "sh", "-c", format!("{with}{change}")]}));
+            assert_ne!(exit["exitCode"], 0, "{with}{change}");
+            assert_ne!(sandbox.shell(change)["exitCode"], 0, "{change}");
+        }
+    }
+    assert_eq!(sandbox.output("grep -c . /etc/passwd /etc/group"), "/etc/passwd:3\n/etc/group:3\n");
     for path in ["/workspace/x", "/tmp/x", "/run/x", "/var/tmp/x", "/dev/shm/x"] {
         assert_eq!(sandbox.shell(&format!("echo > {path}"))["exitCode"], 0, "{path}");
     }
+}
+
+#[test]
+fn what_a_sandbox_has_of_the_machines_etc_is_the_machines() {
+    let host = Host::start();
+    let sandbox = host.sandbox("a");
+    for name in ["protocols", "services", "ld.so.conf", "ld.so.cache", "mime.types"] {
+        let machines = std::fs::read(format!("/etc/{name}")).ok();
+        let read = sandbox.exec(json!({"argv": ["cat", format!("/etc/{name}")], "outputLimitBytes": 8 << 20}));
+        assert_eq!(read["exitCode"] == 0, machines.is_some(), "{name}");
+        assert_eq!(read["stdout"]["totalBytes"].as_u64(), Some(machines.map_or(0, |it| it.len() as u64)), "{name}");
+    }
+    assert_eq!(sandbox.output("stat -c %a /etc/passwd /etc/resolv.conf"), "644\n644\n");
 }
 
 #[test]

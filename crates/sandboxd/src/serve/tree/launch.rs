@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::{CString, c_char, c_void};
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -27,7 +27,7 @@ pub(super) struct Launch<'a> {
     pub(super) argv: &'a [String],
     pub(super) env: &'a BTreeMap<String, String>,
     pub(super) cwd: CString,
-    pub(super) stdin: OwnedFd,
+    pub(super) stdin: BorrowedFd<'a>,
     pub(super) stdout: OwnedFd,
     pub(super) stderr: OwnedFd,
     pub(super) credentials: Option<Credentials>,
@@ -36,15 +36,13 @@ pub(super) struct Launch<'a> {
 }
 
 /// A command that was started.
-pub(super) struct Launched<T> {
+pub(super) struct Launched {
     pub(super) supervisor: i32,
     pub(super) pid: i32,
-    /// Where the supervisor writes its [`Report`]s; not blocking.
+    /// Where the supervisor writes its [`Report`]s.
     pub(super) reports: OwnedFd,
     /// What the supervisor stands on: to be kept until it is gone.
     pub(super) stacks: Option<Stacks>,
-    /// What came of what was done meanwhile.
-    pub(super) meanwhile: T,
 }
 
 /// Why there is no command.
@@ -57,13 +55,9 @@ pub(super) enum LaunchError {
     Disturbed,
 }
 
-/// Starts the command. Returns once its program has taken over, or is known not to. While the processes set out `meanwhile` is
-/// done, and told whether the program may have begun.
-pub(super) fn launch<T>(
-    launch: Launch<'_>,
-    stacks: Stacks,
-    meanwhile: impl FnOnce(&dyn Fn() -> bool) -> T,
-) -> Result<Launched<T>, LaunchError> {
+/// Starts the command. Returns once its program has taken over, or is known not to. Until then the daemon does nothing else:
+/// what it did would keep the new processes from a processor.
+pub(super) fn launch(launch: Launch<'_>, stacks: Stacks) -> Result<Launched, LaunchError> {
     let (reports, reporter) = pipe_with(PipeFlags::CLOEXEC).map_err(system)?;
     let programs = Strings::new(programs(&launch.argv[0], launch.env.get("PATH")))?;
     let argv = Strings::new(launch.argv.iter().cloned())?;
@@ -92,13 +86,10 @@ pub(super) fn launch<T>(
     let supervisor = start(&mut orders, &stacks).map_err(LaunchError::Program)?;
     drop(reporter);
     let mut reports = File::from(reports);
-    let entered = || Some(orders.entered.load(Ordering::Acquire)).filter(|pid| *pid > 0);
-    let meanwhile = meanwhile(&|| entered().is_some());
     let verdict = next_report(&mut reports, supervisor);
-    let entered = entered();
+    let entered = Some(orders.entered.load(Ordering::Acquire)).filter(|pid| *pid > 0);
     if let (Some(pid), Some(Report::Started)) = (entered, verdict) {
-        let reports = not_blocking(reports)?;
-        return Ok(Launched { supervisor, pid, reports, stacks: Some(stacks), meanwhile });
+        return Ok(Launched { supervisor, pid, reports: reports.into(), stacks: Some(stacks) });
     }
     let refusal = match verdict {
         Some(Report::CwdRefused(errno)) => LaunchError::Cwd(io::Error::from_raw_os_error(errno)),
@@ -108,7 +99,7 @@ pub(super) fn launch<T>(
             std::mem::forget((stacks, programs, argv, envp, script_argv, launch.cwd, orders));
             if let Some(pid) = entered {
                 // The program may have run, and be what did it: an exec like any other whose supervisor says nothing.
-                return Ok(Launched { supervisor, pid, reports: not_blocking(reports)?, stacks: None, meanwhile });
+                return Ok(Launched { supervisor, pid, reports: reports.into(), stacks: None });
             }
             // A command that was stopped on its way must not begin later.
             kill_all(supervisor);
@@ -148,12 +139,6 @@ fn next_report(reports: &mut File, supervisor: i32) -> Option<Report> {
     let mut bytes = [0u8; REPORT_BYTES];
     reports.read_exact(&mut bytes).ok()?;
     Report::from_bytes(bytes)
-}
-
-fn not_blocking(reports: File) -> Result<OwnedFd, LaunchError> {
-    let reports = OwnedFd::from(reports);
-    rustix::io::ioctl_fionbio(&reports, true).map_err(system)?;
-    Ok(reports)
 }
 
 fn system(error: rustix::io::Errno) -> LaunchError {

@@ -20,7 +20,7 @@ pub(crate) use command::{Command, check_environment, check_id, signal};
 pub(crate) use filter::install as forbid_limits;
 pub(crate) use kept::{Bounds, Kept};
 pub(crate) use members::{Process, Supervisors, descendants, kill_all, send, snapshot};
-pub(crate) use memory::count_kills_in;
+pub(crate) use memory::{count_kills_in, look_for_counter};
 pub(crate) use run::{End, Ending, Owner, Pipe, Run, Wishes};
 pub(crate) use start::{Input, Refused, Started, start};
 pub(crate) use supervisor::Credentials;

@@ -1,7 +1,7 @@
 //! From a checked command to a running tree: its pipes, its launch, and why there may be none.
 
-use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, OnceLock};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -55,12 +55,17 @@ pub(crate) fn start(
     supervisors: &Arc<Supervisors>,
 ) -> Result<Started, Refused> {
     let before = supervisors.strikes.before();
-    let (stdin, writer) = match input {
-        Input::Nothing => (nothing().map_err(system)?, None),
+    let out_of_memory = OutOfMemory::watch();
+    let (reader, writer) = match input {
+        Input::Nothing => (None, None),
         Input::Pipe => {
             let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).map_err(system)?;
-            (reader, Some(writer))
+            (Some(reader), Some(writer))
         }
+    };
+    let stdin = match &reader {
+        Some(reader) => reader.as_fd(),
+        None => nothing().map_err(system)?,
     };
     let (stdout, stdout_writer) = pipe_with(PipeFlags::CLOEXEC).map_err(system)?;
     let (stderr, stderr_writer) = pipe_with(PipeFlags::CLOEXEC).map_err(system)?;
@@ -76,9 +81,15 @@ pub(crate) fn start(
         open_files: settings.open_files,
         processes: settings.processes,
     };
-    let Launched { supervisor, pid, reports, stacks, meanwhile: out_of_memory } =
-        launch(what, stacks, OutOfMemory::watch).map_err(|error| refused(error, command.program()))?;
+    let Launched { supervisor, pid, reports, stacks } = launch(what, stacks).map_err(|error| {
+        if matches!(error, LaunchError::Disturbed) {
+            // What lost its supervisor on the way would begin unwatched.
+            supervisors.kill_orphans();
+        }
+        refused(error, command.program())
+    })?;
     supervisors.add(supervisor, stacks);
+    let out_of_memory = out_of_memory.started();
     let ends = (|| {
         let pipes = Pipes { reports: receiver(reports)?, stdout: receiver(stdout)?, stderr: receiver(stderr)? };
         Ok::<_, std::io::Error>((pipes, writer.map(sender).transpose()?))
@@ -90,19 +101,26 @@ pub(crate) fn start(
     Ok(Started { pid, input, supervisor, supervisors: supervisors.clone(), out_of_memory, before, pipes })
 }
 
-/// A standard input that is at its end from the start.
-fn nothing() -> rustix::io::Result<OwnedFd> {
-    rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+/// A standard input that is at its end from the start: the same for all commands, as nothing can be done to it.
+fn nothing() -> rustix::io::Result<BorrowedFd<'static>> {
+    static NOTHING: OnceLock<OwnedFd> = OnceLock::new();
+    if let Some(nothing) = NOTHING.get() {
+        return Ok(nothing.as_fd());
+    }
+    let opened = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    Ok(NOTHING.get_or_init(|| opened).as_fd())
 }
+
+// Of the ends of a new pipe is known what tokio would ask the kernel for.
 
 fn receiver(descriptor: OwnedFd) -> std::io::Result<pipe::Receiver> {
     rustix::io::ioctl_fionbio(&descriptor, true)?;
-    pipe::Receiver::from_owned_fd(descriptor)
+    pipe::Receiver::from_owned_fd_unchecked(descriptor)
 }
 
 fn sender(descriptor: OwnedFd) -> std::io::Result<pipe::Sender> {
     rustix::io::ioctl_fionbio(&descriptor, true)?;
-    pipe::Sender::from_owned_fd(descriptor)
+    pipe::Sender::from_owned_fd_unchecked(descriptor)
 }
 
 fn system(error: rustix::io::Errno) -> Refused {

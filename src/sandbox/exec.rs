@@ -188,8 +188,9 @@ impl Exec {
                 let message = "the sandbox was destroyed while the command ran";
                 Broken::final_error(Error::new(ErrorCode::Interrupted, message))
             }
-            ErrorCode::NotFound if self.attached => {
-                let message = "the sandbox no longer knows the command";
+            // Said by the daemon: it had the command, which has ended.
+            ErrorCode::NotFound if self.boot_id.is_some() => {
+                let message = "the sandbox no longer knows how the command ended";
                 Broken::final_error(Error::new(ErrorCode::OutcomeUnknown, message))
             }
             _ => Broken::final_error(error),

@@ -116,3 +116,16 @@ fn metrics_tell_what_is_used() {
         metrics["cpuPercent"].as_f64().is_some_and(|value| value > 20.0)
     });
 }
+
+#[test]
+fn an_exec_that_is_forgotten_does_not_run_again() {
+    let host = Host::start();
+    let sandbox = host.sandbox("a");
+    let first = json!({"id": "first", "command": "echo x >> runs"});
+    sandbox.exec(first.clone());
+    for _ in 0..513 {
+        sandbox.exec(json!({"argv": ["true"]}));
+    }
+    sandbox.try_exec(first).refused(404, "not_found", "id");
+    assert_eq!(sandbox.output("wc -l < runs"), "1\n");
+}

@@ -1,6 +1,7 @@
 //! All execs of this boot: those that run, and those that ended a while ago.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -20,7 +21,9 @@ pub(crate) const CONCURRENT_EXECS: usize = 64;
 /// How long a result can be fetched after the end.
 const KEPT_FOR: Duration = Duration::from_secs(600);
 /// Ended execs kept at most.
-const KEPT_COUNT: usize = 64;
+const KEPT_COUNT: usize = 512;
+/// Ids remembered of execs that are forgotten otherwise: a request that comes late must not run one again.
+const REMEMBERED_IDS: usize = 20_000;
 /// Memory of ended execs kept at most.
 const KEPT_BYTES: usize = 32 << 20;
 
@@ -35,12 +38,40 @@ struct Execs {
     by_id: HashMap<String, Arc<Exec>>,
     running: usize,
     ended: Kept,
+    forgotten: Forgotten,
+}
+
+/// Execs of which nothing is known any more but their ids, of which digests are enough.
+#[derive(Default)]
+struct Forgotten {
+    digest: RandomState,
+    ids: HashSet<u64>,
+    in_order: VecDeque<u64>,
+}
+
+impl Forgotten {
+    fn has(&self, id: &str) -> bool {
+        self.ids.contains(&self.digest.hash_one(id))
+    }
+
+    fn add(&mut self, id: &str) {
+        let id = self.digest.hash_one(id);
+        if self.ids.insert(id) {
+            self.in_order.push_back(id);
+        }
+        if self.in_order.len() > REMEMBERED_IDS
+            && let Some(oldest) = self.in_order.pop_front()
+        {
+            self.ids.remove(&oldest);
+        }
+    }
 }
 
 impl Execs {
     fn forget(&mut self) {
         while let Some(id) = self.ended.next_to_forget(Instant::now()) {
             self.by_id.remove(&id);
+            self.forgotten.add(&id);
         }
     }
 
@@ -53,7 +84,7 @@ impl Execs {
 impl Table {
     pub(crate) fn new(settings: Arc<Settings>, supervisors: Arc<Supervisors>) -> Self {
         let ended = Kept::new(Bounds { time: KEPT_FOR, count: KEPT_COUNT, bytes: KEPT_BYTES });
-        let execs = Mutex::new(Execs { by_id: HashMap::new(), running: 0, ended });
+        let execs = Mutex::new(Execs { by_id: HashMap::new(), running: 0, ended, forgotten: Forgotten::default() });
         Self { settings, supervisors, execs }
     }
 
@@ -84,6 +115,10 @@ impl Table {
                 return Err(Problem::invalid("id: an exec with this id exists and was asked for differently"));
             }
             return Ok(known.clone());
+        }
+        if execs.forgotten.has(&request.id) {
+            let message = "id: the exec of this id has ended and is no longer remembered; it is not run again";
+            return Err(Problem::new(ControlErrorCode::NotFound, message));
         }
         if execs.running >= CONCURRENT_EXECS {
             let message = format!("{CONCURRENT_EXECS} execs run already in this sandbox");

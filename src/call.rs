@@ -21,6 +21,7 @@ use crate::tenant::admission::{
     Admission, AdmissionRequest, Identified, Manner, May, Outcome, Ruling, SandboxClaim, Settlement,
 };
 use crate::tenant::approval;
+use crate::tenant::archive::Archive;
 use crate::tenant::credential::{self, Configured, Credential, Presented, Principal};
 use crate::tenant::idempotency::{self, Wanted};
 use crate::tenant::limits::Standing;
@@ -52,6 +53,9 @@ pub trait Backend {
     fn sandboxes(&self, tenant: &str) -> Rc<dyn Sandboxes>;
 
     fn jobs(&self, tenant: &str) -> Rc<dyn Jobs>;
+
+    /// The tenant's audit in R2, where there is a bucket.
+    fn archive(&self, tenant: &str) -> Option<Rc<dyn Archive>>;
 
     /// What its [`Sandboxes`] noticed so far. A backend is one request's.
     fn observed(&self) -> Observed;
@@ -410,6 +414,7 @@ where
         tenant: in_sight(tenant.clone(), &admitted.permissions, &principal),
         sandboxes: backend.sandboxes(&principal.tenant),
         jobs: backend.jobs(&principal.tenant),
+        archive: backend.archive(&principal.tenant),
         signer: backend.signer().clone(),
     };
     let context = Context {

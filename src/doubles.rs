@@ -16,9 +16,10 @@ use crate::platform::Platform;
 use crate::sandbox::record::{Create, Described, Destroyed, Record, Stopped, Woken};
 use crate::sandbox::settings::{Settings, Update};
 use crate::sandbox::state::State;
-use crate::services::{Body, BodyError, ControlRequest, ControlResponse, Jobs, Sandboxes, Services, Tenant};
+use crate::services::{Body, BodyError, Books, ControlRequest, ControlResponse, Jobs, Sandboxes, Services, Tenant};
 use crate::tenant::admission::{Admission, AdmissionRequest, Identified, ListRequest, Listing, Settlement};
 use crate::tenant::alerts::{AlertReport, AlertRequest};
+use crate::tenant::audit::Head;
 use crate::tenant::credential::Principal;
 use crate::tenant::inquiry::{AuditRequest, Entries, Verified, VerifyRequest};
 use crate::tenant::jobs::{JobListRequest, JobListing};
@@ -63,6 +64,7 @@ impl Script {
             tenant: script.clone(),
             sandboxes: script.clone(),
             jobs: script.clone(),
+            archive: None,
             signer: Signer::default(),
         };
         (script, services)
@@ -153,6 +155,20 @@ impl Jobs for Script {
     }
 }
 
+impl Books for Script {
+    fn audit(&self, _: AuditRequest) -> LocalBoxFuture<'_, Result<Entries>> {
+        unwritten()
+    }
+
+    fn verify_audit(&self, _: VerifyRequest) -> LocalBoxFuture<'_, Result<Verified>> {
+        unwritten()
+    }
+
+    fn audit_heads(&self, _: Vec<i64>) -> LocalBoxFuture<'_, Result<Vec<Head>>> {
+        unwritten()
+    }
+}
+
 impl Tenant for Script {
     fn admit(&self, _: AdmissionRequest) -> LocalBoxFuture<'_, Result<Admission>> {
         unwritten()
@@ -163,14 +179,6 @@ impl Tenant for Script {
     }
 
     fn keys(&self, _: KeyRequest) -> LocalBoxFuture<'_, Result<Keys>> {
-        unwritten()
-    }
-
-    fn audit(&self, _: AuditRequest) -> LocalBoxFuture<'_, Result<Entries>> {
-        unwritten()
-    }
-
-    fn verify_audit(&self, _: VerifyRequest) -> LocalBoxFuture<'_, Result<Verified>> {
         unwritten()
     }
 

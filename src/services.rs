@@ -15,6 +15,8 @@ use crate::sandbox::record::{Create, Described, Destroyed, Record, Stopped, Woke
 use crate::sandbox::settings::Update;
 use crate::tenant::admission::{Admission, AdmissionRequest, Identified, ListRequest, Listing, Settlement};
 use crate::tenant::alerts::{AlertReport, AlertRequest};
+use crate::tenant::archive::Archive;
+use crate::tenant::audit::Head;
 use crate::tenant::credential::Principal;
 use crate::tenant::inquiry::{AuditRequest, Entries, Verified, VerifyRequest};
 use crate::tenant::jobs::{JobListRequest, JobListing};
@@ -30,21 +32,29 @@ pub struct Services {
     pub tenant: Rc<dyn Tenant>,
     pub sandboxes: Rc<dyn Sandboxes>,
     pub jobs: Rc<dyn Jobs>,
+    /// The tenant's audit in R2, where there is a bucket.
+    pub archive: Option<Rc<dyn Archive>>,
     /// Signs ids of keys, and tokens.
     pub signer: Signer,
 }
 
+/// The books of a tenant, as far as they are read.
+pub trait Books {
+    /// Calls of the books.
+    fn audit(&self, request: AuditRequest) -> LocalBoxFuture<'_, Result<Entries>>;
+    /// Whether the books are what was written.
+    fn verify_audit(&self, request: VerifyRequest) -> LocalBoxFuture<'_, Result<Verified>>;
+    /// Where they stand at these places.
+    fn audit_heads(&self, places: Vec<i64>) -> LocalBoxFuture<'_, Result<Vec<Head>>>;
+}
+
 /// The one admission hop, the books of a tenant, and its list of sandboxes.
-pub trait Tenant {
+pub trait Tenant: Books {
     fn admit(&self, request: AdmissionRequest) -> LocalBoxFuture<'_, Result<Admission>>;
     /// What the caller may do; it is counted as a call.
     fn identify(&self, principal: Principal) -> LocalBoxFuture<'_, Result<Identified>>;
     /// Reads or changes keys.
     fn keys(&self, request: KeyRequest) -> LocalBoxFuture<'_, Result<Keys>>;
-    /// Calls of the books.
-    fn audit(&self, request: AuditRequest) -> LocalBoxFuture<'_, Result<Entries>>;
-    /// Whether the books are what was written.
-    fn verify_audit(&self, request: VerifyRequest) -> LocalBoxFuture<'_, Result<Verified>>;
     fn settle(&self, settlement: Settlement) -> LocalBoxFuture<'_, Result<()>>;
     fn list_sandboxes(&self, request: ListRequest) -> LocalBoxFuture<'_, Result<Listing>>;
     fn list_jobs(&self, request: JobListRequest) -> LocalBoxFuture<'_, Result<JobListing>>;

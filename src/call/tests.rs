@@ -26,6 +26,8 @@ use crate::tenant::admission::{
     Ruling, Settlement, decide,
 };
 use crate::tenant::alerts::{AlertReport, AlertRequest};
+use crate::tenant::archive::Archive;
+use crate::tenant::audit::Head;
 use crate::tenant::credential::{Credential, Presented, Principal};
 use crate::tenant::idempotency::First;
 use crate::tenant::inquiry::{AuditRequest, Entries, Verified, VerifyRequest};
@@ -82,6 +84,20 @@ impl Platform for Double {
     }
 }
 
+impl crate::services::Books for Double {
+    fn audit(&self, _: AuditRequest) -> LocalBoxFuture<'_, Result<Entries>> {
+        ready(Err(Error::internal("not needed"))).boxed_local()
+    }
+
+    fn verify_audit(&self, _: VerifyRequest) -> LocalBoxFuture<'_, Result<Verified>> {
+        ready(Err(Error::internal("not needed"))).boxed_local()
+    }
+
+    fn audit_heads(&self, _: Vec<i64>) -> LocalBoxFuture<'_, Result<Vec<Head>>> {
+        ready(Err(Error::internal("not needed"))).boxed_local()
+    }
+}
+
 impl Tenant for Double {
     fn admit(&self, request: AdmissionRequest) -> LocalBoxFuture<'_, Result<Admission>> {
         let first = self.0.answers.borrow().first().map(|settled| First {
@@ -117,14 +133,6 @@ impl Tenant for Double {
     }
 
     fn keys(&self, _: KeyRequest) -> LocalBoxFuture<'_, Result<Keys>> {
-        ready(Err(Error::internal("not needed"))).boxed_local()
-    }
-
-    fn audit(&self, _: AuditRequest) -> LocalBoxFuture<'_, Result<Entries>> {
-        ready(Err(Error::internal("not needed"))).boxed_local()
-    }
-
-    fn verify_audit(&self, _: VerifyRequest) -> LocalBoxFuture<'_, Result<Verified>> {
         ready(Err(Error::internal("not needed"))).boxed_local()
     }
 
@@ -261,6 +269,10 @@ impl Backend for Double {
 
     fn jobs(&self, _: &str) -> Rc<dyn Jobs> {
         Rc::new(self.clone())
+    }
+
+    fn archive(&self, _: &str) -> Option<Rc<dyn Archive>> {
+        None
     }
 
     fn observed(&self) -> Observed {

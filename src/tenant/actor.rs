@@ -6,7 +6,7 @@
 //! - `/admit`: [`super::admission::Admission`].
 //! - `/identify`: [`super::admission::Identified`], what a caller may do.
 //! - `/keys`: [`super::keys::Keys`].
-//! - `/audit`, `/audit/verify`: [`super::inquiry::Entries`], [`super::inquiry::Verified`].
+//! - `/audit`, `/audit/verify`, `/audit/heads`: [`super::inquiry::Entries`], [`super::inquiry::Verified`], [`Head`]s.
 //! - `/settle`: `null`; a second settlement of a call changes nothing.
 //! - `/sandboxes/list`: [`Listing`].
 //! - `/jobs/list`: [`super::jobs::JobListing`]; `/jobs/report`: `null`, said by the jobs' own objects.
@@ -17,7 +17,8 @@
 //!
 //! Every request is decided without awaiting between its first read and its last write, which makes it atomic. The alarm
 //! closes calls that nobody settled by their deadline, forgets what is older than the audit keeps, holds a few sandboxes of the
-//! list against their objects (`sweep.rs`), looks at budgets and delivers alerts (`watch.rs`).
+//! list against their objects (`sweep.rs`), looks at budgets and delivers alerts (`watch.rs`), and
+//! exports the audit to R2 (`export.rs`).
 
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
@@ -31,6 +32,7 @@ use worker::{
 use super::admission::{ListRequest, Listed, Listing, StateReport};
 use super::audit::Head;
 use super::books::DAY_MILLIS;
+use super::export::ExportClock;
 use super::listing::Parameter;
 use super::metrics::{self, Metric, Sample};
 use super::{job_books, measure, shelf, sweep};
@@ -57,6 +59,7 @@ pub struct TenantActor {
     pub(super) used_since_look: Cell<bool>,
     /// Whether the tenant's name is known to be stored.
     knows_name: Cell<bool>,
+    pub(super) export_clock: ExportClock,
 }
 
 #[derive(Deserialize)]
@@ -108,6 +111,7 @@ impl DurableObject for TenantActor {
             head: RefCell::new(None),
             used_since_look: Cell::new(true),
             knows_name: Cell::new(false),
+            export_clock: ExportClock::default(),
         };
         if let Err(error) = tenant.complete_tables() {
             worker::console_error!("the tables of a tenant could not be completed: {:?}", error.cause);
@@ -124,6 +128,7 @@ impl DurableObject for TenantActor {
             "/keys" => answer(read(&body).and_then(|request| self.keys(request))),
             "/audit" => answer(read(&body).and_then(|request| self.entries(&request))),
             "/audit/verify" => answer(read(&body).and_then(|request| self.verify(&request))),
+            "/audit/heads" => answer(read::<Vec<i64>>(&body).and_then(|places| self.heads(&places))),
             "/settle" => answer(read(&body).and_then(|settlement| self.settle(&settlement))),
             "/metrics" => answer(read(&body).and_then(|request| measure::report(self, &request))),
             "/alerts" => answer(read(&body).and_then(|request| self.alerts(request))),
@@ -145,7 +150,8 @@ impl DurableObject for TenantActor {
         if let Err(error) = self.sweep() {
             worker::console_error!("the sweep of a tenant failed: {:?}", error.cause);
         }
-        futures_util::future::join3(sweep::run(self), self.deliver(), job_books::ask_about_new(self)).await;
+        let jobs = job_books::ask_about_new(self);
+        futures_util::future::join4(sweep::run(self), self.deliver(), self.export(), jobs).await;
         self.ensure_alarm().await;
         Response::empty()
     }
@@ -179,6 +185,7 @@ impl TenantActor {
         self.write(&metrics::schema(), Vec::new())?;
         self.make_usage_tables()?;
         self.make_alert_tables()?;
+        self.make_export_tables()?;
         let columns: Vec<TextRow> =
             self.rows("SELECT name AS text FROM pragma_table_info('open_calls')", Vec::new())?;
         for (name, definition) in OPEN_CALL_COLUMNS {
@@ -297,7 +304,7 @@ impl TenantActor {
         let daily = some("audit")?.then_some(now + DAY_MILLIS);
         let unknown_job = self.next_unknown_job()?.map(|at| at.max(now + millis(sweep::interval(self)) / 4));
         let alert = self.next_alert(now, millis(sweep::interval(self)))?;
-        Ok([overdue, listed, daily, unknown_job, alert].into_iter().flatten().min())
+        Ok([overdue, listed, daily, unknown_job, alert, self.next_export(now)?].into_iter().flatten().min())
     }
 
     /// Sets the alarm, unless one is known to be due early enough for whatever a call can have left open.

@@ -86,6 +86,10 @@ pub enum FaultKind {
     Missing,
     /// The record, or its digest, is not as it was written.
     Changed,
+    /// The record is not what was exported to R2, or is gone although it was exported.
+    DiffersFromExport,
+    /// The export to R2 that begins with this record is gone.
+    ExportMissing,
 }
 
 #[cfg(test)]

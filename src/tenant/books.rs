@@ -1,6 +1,7 @@
 //! The books in the tenant's storage: appended to, read, verified, and forgotten from their beginning.
 
 use serde::{Deserialize, Serialize};
+use worker::SqlCursor;
 
 use super::actor::{TenantActor, TextRow, read, values, whole};
 use super::audit::{Head, Record};
@@ -22,7 +23,7 @@ const MOST_BYTES: usize = 2 * 1024 * 1024;
 const ANCHOR_FACT: &str = "auditAnchor";
 
 #[derive(Deserialize)]
-struct AuditRow {
+pub(super) struct AuditRow {
     seq: f64,
     at: f64,
     call_id: String,
@@ -60,7 +61,7 @@ impl From<AuditRow> for Record {
 
 impl TenantActor {
     /// Where the books stand.
-    fn head(&self) -> Result<Head> {
+    pub(super) fn head(&self) -> Result<Head> {
         if let Some(head) = self.head.borrow().clone() {
             return Ok(head);
         }
@@ -74,7 +75,7 @@ impl TenantActor {
     }
 
     /// What stands before the first record that is kept.
-    fn anchor(&self) -> Result<Head> {
+    pub(super) fn anchor(&self) -> Result<Head> {
         let statement = "SELECT value AS text FROM facts WHERE fact = ?";
         let rows: Vec<TextRow> = self.rows(statement, vec![ANCHOR_FACT.into()])?;
         rows.first().map_or_else(|| Ok(Head::default()), |row| read(&row.text))
@@ -114,24 +115,42 @@ impl TenantActor {
             }
             found.entries.push(row.entry()?);
         }
+        if !found.more && self.has_bucket() {
+            found.archived = self.archived(request)?;
+        }
         Ok(found)
+    }
+
+    /// Records after a place, in order.
+    pub(super) fn records_after(&self, seq: i64) -> Result<SqlCursor> {
+        let statement = "SELECT seq, at, call_id, kind, record, digest FROM audit WHERE seq > ? ORDER BY seq";
+        self.sql().exec(statement, vec![seq.into()]).map_err(Error::internal)
+    }
+
+    /// Where the books stand at these places, as far as there are records.
+    pub(super) fn heads(&self, places: &[i64]) -> Result<Vec<Head>> {
+        let places = serde_json::to_string(places).map_err(Error::internal)?;
+        let statement = "SELECT json_object('seq', seq, 'digest', digest) AS text FROM audit \
+            WHERE seq IN (SELECT value FROM json_each(?)) ORDER BY seq";
+        let rows: Vec<TextRow> = self.rows(statement, vec![places.into()])?;
+        rows.iter().map(|row| read(&row.text)).collect()
     }
 
     /// Whether the records from a place on are what was written.
     pub(super) fn verify(&self, request: &VerifyRequest) -> Result<Verified> {
-        let statement = "SELECT seq, at, call_id, kind, record, digest FROM audit WHERE seq > ? ORDER BY seq";
-        let after = |seq: i64| self.sql().exec(statement, vec![seq.into()]).map_err(Error::internal);
         let from = match request.after {
             Some(seq) => {
-                let before = after(seq - 1)?.next::<AuditRow>().next().transpose().map_err(Error::internal)?;
+                let before =
+                    self.records_after(seq - 1)?.next::<AuditRow>().next().transpose().map_err(Error::internal)?;
                 let before = before.map(Record::from).filter(|record| record.seq == seq);
                 let before = before.ok_or_else(|| Error::invalid("/cursor", "there is no record at this place"))?;
                 Head { seq, digest: before.digest }
             }
             None => self.anchor()?,
         };
-        let mut verified = Verified { to: from.clone(), from, records: 0, fault: None, more: false };
-        for row in after(verified.to.seq)?.next::<AuditRow>() {
+        let mut verified =
+            Verified { to: from.clone(), from, records: 0, fault: None, more: false, exported: Vec::new() };
+        for row in self.records_after(verified.to.seq)?.next::<AuditRow>() {
             if verified.records == MOST_VERIFIED {
                 verified.more = true;
                 break;
@@ -142,19 +161,28 @@ impl TenantActor {
             }
             verified.records += 1;
         }
+        verified.exported = self.exports_between(verified.from.seq, verified.to.seq)?;
         Ok(verified)
     }
 
-    /// Forgets records that are older than the audit is kept, and remembers where they ended.
+    /// Forgets records that are older than the audit is kept, and remembers where they ended. Where there is a bucket, those go that
+    /// an export holds, the records of an export together.
     pub(super) fn forget_records(&self, now: i64) -> Result<()> {
         let old = now - AUDIT_DAYS * DAY_MILLIS;
+        if self.has_bucket() {
+            return self.forget_exported(old);
+        }
         let statement =
             "SELECT seq, at, call_id, kind, record, digest FROM audit WHERE at < ? ORDER BY seq DESC LIMIT 1";
         let last: Vec<AuditRow> = self.rows(statement, vec![old.into()])?;
         let Some(last) = last.into_iter().next().map(Record::from) else {
             return Ok(());
         };
-        self.set_anchor(&Head { seq: last.seq, digest: last.digest })?;
+        self.forget_to(&Head { seq: last.seq, digest: last.digest })
+    }
+
+    pub(super) fn forget_to(&self, last: &Head) -> Result<()> {
+        self.set_anchor(last)?;
         self.write("DELETE FROM audit WHERE seq <= ?", vec![last.seq.into()])
     }
 

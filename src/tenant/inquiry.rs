@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::admission::{Intent, Settlement};
+use super::admission::{Intent, Outcome, Settlement};
+use super::archive::{Archived, Export};
 use super::audit::{Fault, Head};
 use super::listing::Parameter;
 use crate::error::ErrorCode;
@@ -52,6 +53,9 @@ pub struct Entry {
 pub struct Entries {
     pub entries: Vec<Entry>,
     pub more: bool,
+    /// Where the archive goes on, once there is no more here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub archived: Option<Archived>,
 }
 
 /// Where a verification begins: after the record at this place, or with the first that is kept.
@@ -74,9 +78,30 @@ pub struct Verified {
     pub fault: Option<Fault>,
     /// Whether there are records after `to` that were not looked at.
     pub more: bool,
+    /// Exports that end among these records, as the object knows of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub exported: Vec<Export>,
 }
 
 impl AuditRequest {
+    /// Whether a call is one of those that are asked for, whatever the page.
+    pub fn takes(&self, entry: &Entry) -> bool {
+        let Entry { at, intent, settlement, .. } = entry;
+        let is = |wanted: &Option<String>, found: Option<&str>| wanted.is_none() || wanted.as_deref() == found;
+        let outcome = settlement.as_ref().map(|settlement| match settlement.outcome {
+            Outcome::Succeeded => "succeeded".to_owned(),
+            Outcome::Replayed => "replayed".to_owned(),
+            Outcome::Failed(code) | Outcome::Refused(code) => code.as_str(),
+        });
+        self.since.is_none_or(|since| *at >= since)
+            && self.until.is_none_or(|until| *at < until)
+            && is(&self.call_id, Some(&intent.call_id))
+            && is(&self.key_id, Some(&intent.key_id))
+            && is(&self.tool, Some(&intent.tool))
+            && is(&self.sandbox_id, intent.sandbox_id.as_ref().map(|id| id.as_str()))
+            && is(&self.outcome, outcome.as_deref())
+    }
+
     /// The statement that answers with `limit` rows, and its parameters.
     pub fn statement(&self, limit: u32) -> (String, Vec<Parameter>) {
         let mut conditions = vec!["asked.kind = 'intent'".to_owned()];

@@ -70,7 +70,9 @@ impl TenantActor {
         let groups = self.groups(&statement, parameters)?;
         let (statement, parameters) = request.total();
         let total = self.groups(&statement, parameters)?.pop().unwrap_or_default();
-        Ok(UsageReport { budgets: self.standings(now())?, ..UsageReport::new(groups, limit, total, prices) })
+        let storage = if self.has_bucket() { Some(self.storage()?.told(&prices)) } else { None };
+        let budgets = self.standings(now())?;
+        Ok(UsageReport { budgets, storage, ..UsageReport::new(groups, limit, total, prices) })
     }
 
     fn groups(&self, statement: &str, parameters: Vec<Parameter>) -> Result<Vec<Group>> {

@@ -3,6 +3,7 @@
 pub mod admission;
 pub mod alerts;
 pub mod approval;
+pub mod archive;
 pub mod audit;
 pub mod credential;
 pub mod idempotency;
@@ -18,6 +19,7 @@ pub mod permissions;
 pub mod prices;
 pub mod sight;
 pub mod signing;
+pub mod storage;
 pub mod token;
 pub mod usage;
 
@@ -27,6 +29,8 @@ pub mod actor;
 mod books;
 #[cfg(target_arch = "wasm32")]
 mod calls;
+#[cfg(target_arch = "wasm32")]
+mod export;
 #[cfg(target_arch = "wasm32")]
 mod job_books;
 #[cfg(target_arch = "wasm32")]

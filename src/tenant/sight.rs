@@ -8,6 +8,7 @@ use futures_util::future::{LocalBoxFuture, ready};
 
 use super::admission::{Admission, AdmissionRequest, Identified, ListRequest, Listing, Settlement};
 use super::alerts::{AlertReport, AlertRequest};
+use super::audit::Head;
 use super::credential::{Credential, Principal};
 use super::inquiry::{AuditRequest, Entries, Verified, VerifyRequest};
 use super::jobs::{JobListRequest, JobListing, SeenBy};
@@ -16,7 +17,7 @@ use super::metrics::{MetricsRequest, Report};
 use super::permissions::Permissions;
 use super::usage::{UsageReport, UsageRequest};
 use crate::error::{Error, ErrorCode, Result};
-use crate::services::Tenant;
+use crate::services::{Books, Tenant};
 
 /// `tenant` as the key with these permissions sees it.
 pub fn in_sight(tenant: Rc<dyn Tenant>, permissions: &Permissions, principal: &Principal) -> Rc<dyn Tenant> {
@@ -62,14 +63,6 @@ impl Tenant for Sight {
         self.tenant.keys(request)
     }
 
-    fn audit(&self, _: AuditRequest) -> LocalBoxFuture<'_, Result<Entries>> {
-        out_of_sight()
-    }
-
-    fn verify_audit(&self, _: VerifyRequest) -> LocalBoxFuture<'_, Result<Verified>> {
-        out_of_sight()
-    }
-
     fn settle(&self, settlement: Settlement) -> LocalBoxFuture<'_, Result<()>> {
         self.tenant.settle(settlement)
     }
@@ -94,5 +87,19 @@ impl Tenant for Sight {
 
     fn usage(&self, request: UsageRequest) -> LocalBoxFuture<'_, Result<UsageReport>> {
         self.tenant.usage(request)
+    }
+}
+
+impl Books for Sight {
+    fn audit(&self, _: AuditRequest) -> LocalBoxFuture<'_, Result<Entries>> {
+        out_of_sight()
+    }
+
+    fn verify_audit(&self, _: VerifyRequest) -> LocalBoxFuture<'_, Result<Verified>> {
+        out_of_sight()
+    }
+
+    fn audit_heads(&self, _: Vec<i64>) -> LocalBoxFuture<'_, Result<Vec<Head>>> {
+        out_of_sight()
     }
 }

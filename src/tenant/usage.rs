@@ -12,6 +12,7 @@ use utoipa::ToSchema;
 use super::alerts::Standing;
 use super::listing::Parameter;
 use super::prices::{Prices, rounded};
+use super::storage::StorageTold;
 use crate::error::ErrorCode;
 
 /// Days that usage is kept.
@@ -327,6 +328,8 @@ pub struct UsageReport {
     pub prices: Prices,
     /// Every budget as it stands.
     pub budgets: Vec<Standing>,
+    /// What is kept in R2.
+    pub storage: Option<StorageTold>,
 }
 
 impl UsageReport {
@@ -337,7 +340,7 @@ impl UsageReport {
         groups.truncate(wanted);
         let next = groups.last().filter(|_| more).map(|group| group.cursor().text());
         let rows = groups.into_iter().map(|group| UsageRow::new(group, &prices)).collect();
-        Self { rows, total: UsageRow::new(total, &prices), next, prices, budgets: Vec::new() }
+        Self { rows, total: UsageRow::new(total, &prices), next, prices, budgets: Vec::new(), storage: None }
     }
 }
 

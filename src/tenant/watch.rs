@@ -128,7 +128,9 @@ impl TenantActor {
             }
         }
         let budgets = budgets.into_iter().map(|row| (Some(row.key_id).filter(|id| !id.is_empty()), row.monthly_usd));
-        Ok(Ledger { months, days, running, budgets: budgets.collect(), storage: None })
+        let warning = self.settings()?.storage_warning_bytes;
+        let storage = warning.map(|limit| self.storage().map(|storage| (storage.total().bytes, limit))).transpose()?;
+        Ok(Ledger { months, days, running, budgets: budgets.collect(), storage })
     }
 
     fn months(&self, now: i64) -> Result<Vec<(String, Quantities)>> {

@@ -12,8 +12,10 @@ use crate::events::EventSink;
 use crate::guardrails::{Annotations, Approval, Execution, Guardrails, RateClass, Role, Scope};
 use crate::platform::{parse_rfc3339, rfc3339};
 use crate::registry::{CallFacts, Context, Method, Route, Tool};
+use crate::services::Services;
 use crate::tenant::admission::{Outcome, SandboxClaim};
-use crate::tenant::inquiry::{AuditRequest, Entries, Entry, is_outcome};
+use crate::tenant::archive::{self, Page};
+use crate::tenant::inquiry::{AuditRequest, Entry, is_outcome};
 
 /// Which calls; all given filters must match.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -164,7 +166,7 @@ pub struct GetAuditLog;
 
 impl Tool for GetAuditLog {
     const NAME: &'static str = "getAuditLog";
-    const DESCRIPTION: &'static str = "Lists calls of this tenant, the last first: who, through which door, which tool, with which arguments (secrets masked), on which sandbox, and how it ended. Kept for 30 days. Denied calls of known keys are among them; of calls over the limit only the first in a minute.";
+    const DESCRIPTION: &'static str = "Lists calls of this tenant, the last first: who, through which door, which tool, with which arguments (secrets masked), on which sandbox, and how it ended. The last 30 days, and where there is a bucket what was exported to R2 before: a page from there may hold fewer calls than asked for, or none, and still a nextCursor. Denied calls of known keys are among them; of calls over the limit only the first in a minute.";
     const ROUTES: &'static [Route] = &[Route { method: Method::Get, path: "/v1/admin/logs" }];
     const ANNOTATIONS: Annotations = Annotations {
         title: "Get the audit log",
@@ -177,8 +179,8 @@ impl Tool for GetAuditLog {
         role: Role::Viewer,
         scopes: &[Scope::AuditRead],
         approval: Approval::NotNeeded,
-        default_timeout: 15,
-        maximum_timeout: 15,
+        default_timeout: 60,
+        maximum_timeout: 60,
         output_cap_bytes: 4 * 1024 * 1024,
         rate_class: RateClass::Read,
         unrecorded_arguments: &[],
@@ -195,9 +197,9 @@ impl Tool for GetAuditLog {
     }
 
     async fn call(context: Context, input: Input, _events: Rc<dyn EventSink>) -> Result<Output> {
-        let Entries { entries, more } = context.services.tenant.audit(asked(&input)?).await?;
-        let next_cursor = entries.last().filter(|_| more).map(|entry| entry.seq);
-        Ok(Output { calls: entries.into_iter().map(Call::from).collect(), next_cursor })
+        let Services { tenant, archive, .. } = &context.services;
+        let Page { entries, next } = archive::page(&**tenant, archive.as_deref(), asked(&input)?).await?;
+        Ok(Output { calls: entries.into_iter().map(Call::from).collect(), next_cursor: next })
     }
 }
 

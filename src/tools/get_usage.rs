@@ -12,6 +12,7 @@ use crate::registry::{CallFacts, Context, Method, Route, Tool};
 use crate::tenant::admission::SandboxClaim;
 use crate::tenant::alerts::Standing;
 use crate::tenant::prices::Prices;
+use crate::tenant::storage::StorageTold;
 use crate::tenant::usage::{
     Cursor, DAYS, GroupBy, UsageReport, UsageRequest, UsageRow, day_of, day_text, first_day, month_of, parse_day,
 };
@@ -68,6 +69,9 @@ pub struct Output {
     pub prices: Prices,
     /// Budgets as they stand; of the day's seconds of sandboxes those of keys whose sandboxes ran today.
     pub budgets: Vec<Standing>,
+    /// What the tenant keeps in R2, whatever days are asked for; absent where there is no bucket.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub storage: Option<StorageTold>,
     /// For the next page; absent on the last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_cursor: Option<String>,
@@ -111,8 +115,8 @@ impl Tool for GetUsage {
         let request = request(&input, context.admitted_at)?;
         let (since, until) = (day_text(request.since_day), day_text(request.until_day));
         let report = context.services.tenant.usage(request).await?;
-        let UsageReport { rows, total, next, prices, budgets } = report;
-        Ok(Output { since, until, usage: rows, total, prices, budgets, next_cursor: next })
+        let UsageReport { rows, total, next, prices, budgets, storage } = report;
+        Ok(Output { since, until, usage: rows, total, prices, budgets, storage, next_cursor: next })
     }
 }
 

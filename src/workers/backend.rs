@@ -10,6 +10,7 @@ use serde_json::Value;
 use worker::{AnalyticsEngineDataPointBuilder, Context, Env, State};
 
 use super::body::{JsBody, request_to_js};
+use super::bucket::{Bucket, BucketArchive};
 use super::fetch::{self, Destination, FetchError, Outgoing};
 use super::internal::{self, ORIGIN, Question, SANDBOX_BINDING, TENANT_BINDING, error_of, namespace};
 use super::jobs::JobObjects;
@@ -27,11 +28,13 @@ use crate::sandbox::host::TOKEN_VARIABLE;
 use crate::sandbox::life::START_DEADLINE;
 use crate::sandbox::record::{Create, Described, Destroyed, Record, Stopped, Woken};
 use crate::sandbox::settings::Update;
-use crate::services::{ControlRequest, ControlResponse, Jobs, Sandboxes, Tenant};
+use crate::services::{Books, ControlRequest, ControlResponse, Jobs, Sandboxes, Tenant};
 use crate::tenant::admission::{
     Admission, AdmissionRequest, Identified, ListRequest, Listing, SandboxClaim, Settlement,
 };
 use crate::tenant::alerts::{AlertReport, AlertRequest};
+use crate::tenant::archive::Archive;
+use crate::tenant::audit::Head;
 use crate::tenant::credential::Principal;
 use crate::tenant::inquiry::{AuditRequest, Entries, Verified, VerifyRequest};
 use crate::tenant::jobs::{JobListRequest, JobListing};
@@ -141,6 +144,11 @@ impl Backend for WorkersBackend {
         Rc::new(JobObjects { env: self.env.clone(), tenant: tenant.to_owned(), trace: self.trace.clone() })
     }
 
+    fn archive(&self, tenant: &str) -> Option<Rc<dyn Archive>> {
+        let bucket = Bucket::of(&self.env)?;
+        Some(Rc::new(BucketArchive { bucket, tenant: tenant.to_owned() }))
+    }
+
     fn observed(&self) -> Observed {
         self.observed.get()
     }
@@ -189,6 +197,20 @@ impl TenantObject {
     }
 }
 
+impl Books for TenantObject {
+    fn audit(&self, request: AuditRequest) -> LocalBoxFuture<'_, Result<Entries>> {
+        async move { self.ask("/audit", &request, Repeat::Harmless).await }.boxed_local()
+    }
+
+    fn verify_audit(&self, request: VerifyRequest) -> LocalBoxFuture<'_, Result<Verified>> {
+        async move { self.ask("/audit/verify", &request, Repeat::Harmless).await }.boxed_local()
+    }
+
+    fn audit_heads(&self, places: Vec<i64>) -> LocalBoxFuture<'_, Result<Vec<Head>>> {
+        async move { self.ask("/audit/heads", &places, Repeat::Harmless).await }.boxed_local()
+    }
+}
+
 impl Tenant for TenantObject {
     fn admit(&self, request: AdmissionRequest) -> LocalBoxFuture<'_, Result<Admission>> {
         // Admission lists a sandbox that is to be created, and would find it listed the second time.
@@ -206,14 +228,6 @@ impl Tenant for TenantObject {
         let changes = matches!(request, KeyRequest::Change { .. });
         let repeat = if changes { Repeat::Never } else { Repeat::Harmless };
         async move { self.ask("/keys", &request, repeat).await }.boxed_local()
-    }
-
-    fn audit(&self, request: AuditRequest) -> LocalBoxFuture<'_, Result<Entries>> {
-        async move { self.ask("/audit", &request, Repeat::Harmless).await }.boxed_local()
-    }
-
-    fn verify_audit(&self, request: VerifyRequest) -> LocalBoxFuture<'_, Result<Verified>> {
-        async move { self.ask("/audit/verify", &request, Repeat::Harmless).await }.boxed_local()
     }
 
     fn settle(&self, settlement: Settlement) -> LocalBoxFuture<'_, Result<()>> {

@@ -2,6 +2,7 @@
 
 pub mod backend;
 pub mod body;
+pub mod bucket;
 pub mod fetch;
 pub mod internal;
 pub mod jobs;

@@ -65,7 +65,7 @@ async fn no_call_makes_the_books_unreadable_and_no_key_is_read_in_them() {
 }
 
 /// Changes the tenant's database as who has its disk could.
-fn tamper(stack: &Stack, statement: &str) {
+pub(crate) fn tamper(stack: &Stack, statement: &str) {
     let program = "
 import glob, sqlite3, sys
 changed = 0

@@ -15,6 +15,7 @@
 mod admission;
 mod alerts;
 mod approvals;
+mod archive;
 mod archives_and_watches;
 mod arguments;
 mod books;

@@ -66,6 +66,8 @@ impl ContainerStack {
             host_token: None,
             sweep_seconds: None,
             private_webhooks: false,
+            export_seconds: None,
+            bucket: true,
             containers: Some(ContainerSettings {
                 image: image(options.image),
                 sidecar: image(options.sidecar),

@@ -35,11 +35,24 @@ pub struct StackOptions {
     pub sweep_seconds: Option<u32>,
     /// Whether webhooks may go to private addresses.
     pub private_webhooks: bool,
+    /// Seconds between two exports of the audit, where they are not the default.
+    pub export_seconds: Option<u32>,
+    /// Whether an R2 bucket is bound.
+    pub bucket: bool,
 }
 
 impl Default for StackOptions {
     fn default() -> Self {
-        Self { key: true, signing: true, host: true, proxy: true, sweep_seconds: None, private_webhooks: false }
+        Self {
+            key: true,
+            signing: true,
+            host: true,
+            proxy: true,
+            sweep_seconds: None,
+            private_webhooks: false,
+            export_seconds: None,
+            bucket: true,
+        }
     }
 }
 
@@ -76,6 +89,8 @@ impl Stack {
             host_token: options.host.then_some(token),
             sweep_seconds: options.sweep_seconds,
             private_webhooks: options.private_webhooks,
+            export_seconds: options.export_seconds,
+            bucket: options.bucket,
             containers: None,
             storage: folder.join("storage"),
         });

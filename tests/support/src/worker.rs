@@ -24,6 +24,10 @@ pub struct WorkerSettings {
     pub sweep_seconds: Option<u32>,
     /// Whether `WEBHOOK_PRIVATE_ADDRESSES` is `allow`.
     pub private_webhooks: bool,
+    /// `EXPORT_SECONDS`.
+    pub export_seconds: Option<u32>,
+    /// Whether an R2 bucket is bound.
+    pub bucket: bool,
     /// What its sandboxes run in, when that is containers.
     pub containers: Option<ContainerSettings>,
     /// Folder of the Durable Objects' storage.
@@ -143,6 +147,8 @@ fn launch(settings: &WorkerSettings, port: u16) -> (GuardedChild, String) {
         .stderr(std::fs::OpenOptions::new().create(true).append(true).open(&log).expect("the log file opens"));
     let sweep_seconds = settings.sweep_seconds.map(|seconds| seconds.to_string());
     let private_webhooks = settings.private_webhooks.then(|| "allow".to_owned());
+    let export_seconds = settings.export_seconds.map(|seconds| seconds.to_string());
+    let no_bucket = (!settings.bucket).then(|| "1".to_owned());
     let variables = [
         ("WORKER_API_KEY_SECRET", &settings.key),
         ("SIGNING_SECRET", &settings.signing),
@@ -150,6 +156,8 @@ fn launch(settings: &WorkerSettings, port: u16) -> (GuardedChild, String) {
         ("SANDBOX_HOST_TOKEN", &settings.host_token),
         ("SWEEP_SECONDS", &sweep_seconds),
         ("WEBHOOK_PRIVATE_ADDRESSES", &private_webhooks),
+        ("EXPORT_SECONDS", &export_seconds),
+        ("TEST_NO_BUCKET", &no_bucket),
     ];
     for (name, value) in variables {
         match value {

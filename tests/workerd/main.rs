@@ -34,6 +34,7 @@ mod files;
 mod hostile;
 mod idempotency;
 mod keys;
+mod kills;
 mod large_files;
 mod lifecycle;
 mod limits;

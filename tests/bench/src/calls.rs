@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use reqwest::{Method, RequestBuilder};
+use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::json;
 use test_support::{Client, Stack, StackOptions, random_name};
 
@@ -38,12 +38,17 @@ impl Direct {
 }
 
 async fn timed(request: RequestBuilder) -> Duration {
+    timed_to(request, StatusCode::OK).await
+}
+
+async fn timed_to(request: RequestBuilder, expected: StatusCode) -> Duration {
     let started = Instant::now();
     let response = request.send().await.expect("an answer");
     let status = response.status();
     let body = response.bytes().await.expect("a whole answer");
     let took = started.elapsed();
-    assert!(status.is_success(), "{status}: {}", String::from_utf8_lossy(&body));
+    let is_expected = status == expected || (expected.is_success() && status.is_success());
+    assert!(is_expected, "{status}: {}", String::from_utf8_lossy(&body));
     took
 }
 
@@ -53,6 +58,7 @@ pub(crate) async fn measure(effort: Effort, report: &mut Report) {
     let sandbox = stack.sandbox().await;
     let direct = Direct::of(&stack, &sandbox.id);
     commands(effort, report, &client, &sandbox.id, &direct).await;
+    admission(effort, report, &client).await;
     files(effort, report, &client, &sandbox.id, &direct).await;
     crowd(effort, report, &client).await;
 }
@@ -78,6 +84,36 @@ async fn commands(effort: Effort, report: &mut Report, client: &Client, sandbox_
     report.time("`bash -c true`, exec through REST", &rest, None);
     let more = rest.against(&at_sandboxd, |rest, direct| rest - direct);
     report.time("what REST adds to the exec", &more, Some(1.5));
+}
+
+/// The two passes of a call into its tenant's object, by a key with limits: the one that decides and writes down what was asked, and the
+/// one that writes down how it ended.
+async fn admission(effort: Effort, report: &mut Report, client: &Client) {
+    let limits = json!({"callsPerMinute": 1_000_000, "concurrentCalls": 1000});
+    let ask = json!({"name": "bench", "permissions": {"role": "viewer"}, "limits": limits});
+    let made = client.call("createKey", &ask).await.ok();
+    let client = client.with_key(made["key"].as_str());
+    let list = || client.request(Method::POST, "/v1/tools/listKeys").json(&json!({"limit": 1}));
+    let mut samples: [Samples; 4] = Default::default();
+    for round in 0..effort.warm_up + effort.rounds {
+        let took = [
+            timed(client.request(Method::GET, "/health")).await,
+            timed_to(client.request(Method::GET, "/v1/sandboxes/none-of-that-name"), StatusCode::NOT_FOUND).await,
+            timed(list()).await,
+            timed(list().header("idempotency-key", random_name("bench"))).await,
+        ];
+        if round >= effort.warm_up {
+            samples.iter_mut().zip(took).for_each(|(samples, took)| samples.push(took));
+        }
+    }
+    let [health, refused, settled_later, settled_first] = samples;
+    report.time("a call that admission refuses and records", &refused, None);
+    let pass = refused.against(&health, |refused, health| refused - health);
+    report.time("what the pass of admission adds to `GET /health`", &pass, None);
+    report.time("`listKeys`, settled after its answer", &settled_later, None);
+    report.time("`listKeys`, settled before it, for its idempotency key", &settled_first, None);
+    let settlement = settled_first.against(&settled_later, |first, later| first - later);
+    report.time("what that settlement adds", &settlement, None);
 }
 
 async fn files(effort: Effort, report: &mut Report, client: &Client, sandbox_id: &str, direct: &Direct) {

@@ -87,6 +87,13 @@ impl Client {
         Answer { status, headers, body, secret: self.key.clone() }
     }
 
+    /// The same where the Worker may be killed meanwhile; nothing then.
+    pub async fn try_send(&self, request: RequestBuilder) -> Option<Answer> {
+        let response = request.send().await.ok()?;
+        let (status, headers) = (response.status().as_u16(), response.headers().clone());
+        Some(Answer { status, headers, body: response.bytes().await.ok()?, secret: self.key.clone() })
+    }
+
     /// `GET` of a path.
     pub async fn get(&self, path: &str) -> Answer {
         self.send(self.request(Method::GET, path)).await

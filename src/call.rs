@@ -205,7 +205,8 @@ impl Registry {
         let asked = Asked::new(entry.as_ref().ok(), &redactor.text(&call.tool));
         // 1. Decode and validate: what is wrong becomes a verdict that travels on.
         let sent = call.arguments.as_ref().map(Value::to_string).unwrap_or_default();
-        let asked = Asked { bytes_in: length(&sent), ..asked };
+        let asked =
+            Asked { bytes_in: length(&sent), ..asked }.naming(entry.as_ref().ok(), call.arguments.as_ref().ok());
         let signatures = signatures(backend, &asked.requirement.tool, &sent);
         let prepared = entry.and_then(|entry| call.arguments.and_then(|arguments| entry.prepare(arguments, &facts)));
         let prepared = checked_key(&call.head).and(prepared);
@@ -225,8 +226,10 @@ impl Registry {
         let facts = CallFacts { streams: false, registry: self, platform: &*platform, redactor: &redactor };
         let entry = self.get(&call.tool).ok_or_else(|| unknown_tool(&call.tool));
         let asked = Asked::new(entry.as_ref().ok(), &redactor.text(&call.tool));
-        let asked = Asked { bytes_in: call.request.as_ref().map_or(0, |request| request.length.unwrap_or(0)), ..asked };
-        let sent = call.request.as_ref().map_or(Value::Null, RawRequest::arguments).to_string();
+        let arguments = call.request.as_ref().map_or(Value::Null, RawRequest::arguments);
+        let bytes_in = call.request.as_ref().map_or(0, |request| request.length.unwrap_or(0));
+        let asked = Asked { bytes_in, ..asked }.naming(entry.as_ref().ok(), Some(&arguments));
+        let sent = arguments.to_string();
         let prepared = entry.and_then(|entry| entry.prepare_raw(call.request?, &facts));
         let prepared = no_key(&call.head).and(prepared);
         let who = self.authenticate(backend, &call.head);
@@ -260,6 +263,14 @@ struct Asked {
 }
 
 impl Asked {
+    /// The same for a call with these arguments.
+    fn naming(self, entry: Option<&&Entry>, arguments: Option<&Value>) -> Self {
+        match (entry, arguments) {
+            (Some(entry), Some(arguments)) => Self { requirement: entry.requirement(arguments), ..self },
+            _ => self,
+        }
+    }
+
     fn new(entry: Option<&&Entry>, name: &str) -> Self {
         match entry.map(|entry| entry.description()) {
             Some(description) => Self {

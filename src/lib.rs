@@ -15,6 +15,7 @@ pub mod error;
 pub mod fetch_error;
 pub mod identifier;
 pub mod log_line;
+pub mod named;
 pub mod platform;
 pub mod preview;
 pub mod schema;

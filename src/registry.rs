@@ -20,6 +20,7 @@ use utoipa::ToSchema;
 use crate::error::{Error, Result};
 use crate::events::EventSink;
 use crate::guardrails::{Annotations, Execution, Guardrails};
+use crate::named::{Named, Places};
 use crate::platform::Platform;
 use crate::preview::{self, DryRun};
 use crate::raw::{RawContract, RawRequest, RawResponse, RawTool};
@@ -181,7 +182,8 @@ impl Description {
     pub fn requirement(&self) -> Requirement {
         let Guardrails { role, scopes, approval, .. } = self.guardrails;
         let destructive = self.annotations.destructive_hint;
-        Requirement { tool: self.name.to_owned(), role, scopes: scopes.to_vec(), approval, destructive }
+        let named = Named::default();
+        Requirement { tool: self.name.to_owned(), role, scopes: scopes.to_vec(), approval, destructive, named }
     }
 }
 
@@ -194,6 +196,8 @@ const ANSWER_ALLOWANCE: Duration = Duration::from_secs(25);
 /// A tool without its types.
 pub struct Entry {
     description: Description,
+    /// Where its arguments name zones and accounts.
+    places: Places,
     validator: OnceCell<Result<Validator, Error>>,
     prepare: fn(Value, &CallFacts<'_>) -> Result<Prepared<Value>>,
     prepare_raw: Option<PrepareRaw>,
@@ -206,6 +210,7 @@ impl Entry {
             preview::add_to(&mut input_schema);
         }
         Self {
+            places: Places::of(&input_schema),
             description: Description {
                 name: T::NAME,
                 description: T::DESCRIPTION,
@@ -235,6 +240,11 @@ impl Entry {
 
     pub fn description(&self) -> &Description {
         &self.description
+    }
+
+    /// What a call with these arguments asks of its caller.
+    pub fn requirement(&self, arguments: &Value) -> Requirement {
+        Requirement { named: self.places.named(arguments), ..self.description.requirement() }
     }
 
     /// Validates `arguments` and makes the call ready; the first error is the verdict on the call.

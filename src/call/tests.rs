@@ -40,6 +40,8 @@ use crate::tenant::usage::{UsageReport, UsageRequest};
 use crate::tools;
 use crate::trace::Trace;
 
+mod named;
+
 const KEY: &str = "0123456789abcdef-root";
 
 /// Keeps the books in memory.

@@ -279,7 +279,7 @@ pub enum DecisionKind {
 ///
 /// 1. who: the key, its secret, its expiry (401);
 /// 2. calls in the minute, the first of the limits, since everything else costs something to refuse (429);
-/// 3. role, scopes and tools of the key (403);
+/// 3. role, scopes and tools of the key, and the zones and accounts that the call names (403);
 /// 4. an answer that is to be given again, where the call itself is in order;
 /// 5. the other limits: open calls, sandbox operations (429);
 /// 6. what is wrong with the call itself (400, 404);
@@ -365,6 +365,7 @@ fn rule(
 ) -> Result<DecisionKind> {
     if request.verdict.as_ref().is_none_or(|verdict| verdict.code != ErrorCode::UnknownTool) {
         permissions.check(&request.requirement)?;
+        permissions.check_named(&request.requirement)?;
     }
     if let (Some(wanted), None) = (&request.idempotency, &request.verdict) {
         match idempotency::resolve(wanted, known.first, request.at) {

@@ -8,6 +8,7 @@ use utoipa::ToSchema;
 use super::approval::ApprovalRules;
 use crate::error::{Error, ErrorCode, Result};
 use crate::guardrails::{Approval, Role, Scope};
+use crate::named::Named;
 
 /// What a caller may do. A list that is absent does not narrow; one that is empty allows nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -48,13 +49,17 @@ pub struct Requirement {
     /// Whether it can end or overwrite something.
     #[serde(default)]
     pub destructive: bool,
+    /// Zones and accounts that the call names.
+    #[serde(default, skip_serializing_if = "Named::is_nothing")]
+    pub named: Named,
 }
 
 impl Requirement {
     /// Of a tool that asks for a role alone.
     pub fn of(tool: &str, role: Role) -> Self {
         let approval = Approval::NotNeeded;
-        Self { tool: tool.to_owned(), role, scopes: Vec::new(), approval, destructive: false }
+        let named = Named::default();
+        Self { tool: tool.to_owned(), role, scopes: Vec::new(), approval, destructive: false, named }
     }
 }
 
@@ -92,6 +97,17 @@ impl Permissions {
             return refuse(format!("{} is not among the tools of this key", requirement.tool));
         }
         Ok(())
+    }
+
+    /// Whether the zones and accounts that a call names are those of the key; 403 with the first that is not. A key that has a list
+    /// calls no tool of Cloudflare without naming something of it.
+    pub fn check_named(&self, requirement: &Requirement) -> Result<()> {
+        let Requirement { tool, named, scopes, .. } = requirement;
+        let is_of_cloudflare = scopes.iter().any(|scope| scope.as_str().starts_with("cloudflare:"));
+        let lists = [("zone", &self.zones, &named.zones), ("account", &self.accounts, &named.accounts)];
+        lists
+            .into_iter()
+            .try_for_each(|(kind, allowed, named)| held(tool, is_of_cloudflare, kind, allowed.as_ref(), named.as_ref()))
     }
 
     /// Whether a sandbox with these labels is in sight.
@@ -143,6 +159,29 @@ impl Permissions {
     }
 }
 
+/// Whether a call may name these of one kind.
+fn held(
+    tool: &str,
+    is_of_cloudflare: bool,
+    kind: &str,
+    allowed: Option<&BTreeSet<String>>,
+    named: Option<&BTreeSet<String>>,
+) -> Result<()> {
+    let refuse = |message: String| Err(Error::new(ErrorCode::Forbidden, message).detail("allowed", kind));
+    let Some(allowed) = allowed else { return Ok(()) };
+    match named {
+        None if !is_of_cloudflare => Ok(()),
+        Some(ids) if !ids.is_empty() => match ids.iter().find(|id| !allowed.contains(*id)) {
+            None => Ok(()),
+            Some(id) => {
+                let shown: String = id.chars().take(64).collect();
+                refuse(format!("the {kind} {shown:?} is not among those of this key"))
+            }
+        },
+        _ => refuse(format!("this call of {tool} names no {kind}, and this key works with certain ones only")),
+    }
+}
+
 fn both<T: Ord + Clone>(one: &Option<BTreeSet<T>>, other: &Option<BTreeSet<T>>) -> Option<BTreeSet<T>> {
     match (one, other) {
         (Some(one), Some(other)) => Some(one.intersection(other).cloned().collect()),
@@ -190,6 +229,26 @@ mod tests {
             assert_eq!(code, ErrorCode::Forbidden);
             assert!(message.contains(text), "{message}");
         }
+    }
+
+    #[test]
+    fn a_key_with_a_list_names_what_is_in_it() {
+        let set = |ids: &[&str]| ids.iter().map(|id| (*id).to_owned()).collect::<BTreeSet<String>>();
+        let check = |is_of_cloudflare, allowed: Option<&[&str]>, named: Option<&[&str]>| {
+            let (allowed, named) = (allowed.map(set), named.map(set));
+            held("purgeCache", is_of_cloudflare, "zone", allowed.as_ref(), named.as_ref())
+                .map_err(|error| error.message)
+        };
+        assert_eq!(check(true, None, Some(&["z1"])), Ok(()), "without a list nothing is narrowed");
+        assert_eq!(check(true, Some(&["z1", "z2"]), Some(&["z2"])), Ok(()));
+        assert_eq!(check(false, Some(&["z1"]), None), Ok(()), "a tool that has nothing to do with zones");
+        for (named, text) in
+            [(Some(&["z1", "z9"][..]), "\"z9\""), (Some(&[][..]), "names no zone"), (None, "names no zone")]
+        {
+            assert!(check(true, Some(&["z1"]), named).unwrap_err().contains(text), "{named:?}");
+        }
+        assert!(check(false, Some(&["z1"]), Some(&[])).is_err(), "an argument that was left out");
+        assert!(check(true, Some(&[]), Some(&["z1"])).is_err(), "an empty list allows nothing");
     }
 
     #[test]

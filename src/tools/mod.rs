@@ -107,6 +107,8 @@ pub fn registry() -> Registry {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::Value;
+
     use super::registry;
     use crate::guardrails::Role;
     use crate::schema::faults;
@@ -118,6 +120,50 @@ mod tests {
             assert_eq!(faults(&tool.input_schema), Vec::<String>::new(), "input of {}", tool.name);
             assert_eq!(faults(&tool.output_schema), Vec::<String>::new(), "output of {}", tool.name);
             assert_eq!(tool.input_schema["additionalProperties"], false, "{} must reject unknown fields", tool.name);
+        }
+    }
+
+    /// Properties of a schema whose names speak of zones or accounts, as pointers.
+    fn of_cloudflare(schema: &Value, pointer: &str) -> Vec<String> {
+        match schema {
+            Value::Object(fields) => fields
+                .iter()
+                .flat_map(|(name, field)| {
+                    let pointer = format!("{pointer}/{name}");
+                    let lower = name.to_lowercase();
+                    let speaks = ["zone", "account"].iter().any(|word| lower.contains(word)) && field.is_object();
+                    let below = of_cloudflare(field, &pointer);
+                    speaks.then_some(pointer).into_iter().chain(below).collect::<Vec<_>>()
+                })
+                .collect(),
+            Value::Array(items) => items.iter().flat_map(|item| of_cloudflare(item, pointer)).collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    #[test]
+    fn zones_and_accounts_are_named_so_that_the_lists_of_a_key_hold() {
+        // What a key may do is no zone that a call is about.
+        let exempt = ["/zones", "/accounts"];
+        for entry in registry().list() {
+            let tool = entry.description();
+            for pointer in of_cloudflare(&tool.input_schema, "") {
+                let name = pointer.rsplit('/').next().unwrap();
+                let is_exempt = pointer.contains("ermissions/") && exempt.iter().any(|end| pointer.ends_with(end));
+                let is_known = crate::named::NAMES.iter().any(|(known, _)| *known == name);
+                assert!(
+                    is_exempt || is_known,
+                    "{}: name {pointer} zoneId, zoneIds, accountId or accountIds",
+                    tool.name
+                );
+            }
+            let raw = tool.raw_routes.iter().flat_map(|route| route.path.split(['{', '}']).skip(1).step_by(2));
+            let query =
+                tool.raw_contract.iter().flat_map(|contract| contract.query.iter().map(|parameter| parameter.name));
+            for name in raw.chain(query) {
+                let speaks = ["zone", "account"].iter().any(|word| name.to_lowercase().contains(word));
+                assert!(!speaks, "{}: a raw route names {name}, which nothing is held against", tool.name);
+            }
         }
     }
 

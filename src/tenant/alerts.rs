@@ -76,9 +76,9 @@ impl Standing {
     }
 
     /// Alerts that there have to be at this standing.
-    pub fn alerts(&self, at: i64, has_webhook: bool) -> impl Iterator<Item = Alert> {
+    pub fn alerts(&self, tenant: &str, at: i64, has_webhook: bool) -> impl Iterator<Item = Alert> {
         THRESHOLDS.into_iter().filter(|threshold| self.has_reached(*threshold)).map(move |threshold| Alert {
-            alert_id: self.alert_id(threshold),
+            alert_id: self.alert_id(tenant, threshold),
             at: rfc3339(at),
             threshold_percent: threshold,
             standing: self.clone(),
@@ -90,10 +90,10 @@ impl Standing {
         })
     }
 
-    /// The same for the same budget, period, size and threshold.
-    fn alert_id(&self, threshold: u32) -> String {
+    /// The same for the same budget of a tenant, period, size and threshold; other tenants' alerts may go to the same receiver.
+    fn alert_id(&self, tenant: &str, threshold: u32) -> String {
         let Self { budget, key_id, period, limit, .. } = self;
-        let text = format!("{}\n{key_id:?}\n{period:?}\n{:x}\n{threshold}", budget.as_str(), limit.to_bits());
+        let text = format!("{tenant}\n{}\n{key_id:?}\n{period:?}\n{:x}\n{threshold}", budget.as_str(), limit.to_bits());
         let digest = format!("{:x}", Sha256::digest(text.as_bytes()));
         format!("alert_{}", digest.get(..32).unwrap_or_default())
     }
@@ -294,7 +294,7 @@ mod tests {
     }
 
     fn thresholds(standing: &Standing) -> Vec<u32> {
-        standing.alerts(NOW, true).map(|alert| alert.threshold_percent).collect()
+        standing.alerts("t", NOW, true).map(|alert| alert.threshold_percent).collect()
     }
 
     #[test]
@@ -306,9 +306,9 @@ mod tests {
 
     #[test]
     fn the_same_alert_has_the_same_id_and_another_one_has_another() {
-        let id = |standing: &Standing| standing.alerts(NOW, true).next().unwrap().alert_id;
+        let id = |standing: &Standing| standing.alerts("t", NOW, true).next().unwrap().alert_id;
         let first = id(&standing(8.0));
-        assert_eq!(first, standing(9.0).alerts(NOW + 5, false).next().unwrap().alert_id);
+        assert_eq!(first, standing(9.0).alerts("t", NOW + 5, false).next().unwrap().alert_id);
         let others = [
             Standing { limit: 9.0, ..standing(9.0) },
             Standing { key_id: None, ..standing(9.0) },
@@ -316,12 +316,13 @@ mod tests {
             Standing { budget: BudgetKind::StorageBytes, ..standing(9.0) },
         ];
         assert!(others.iter().all(|other| id(other) != first));
-        assert_ne!(standing(10.0).alerts(NOW, true).last().unwrap().alert_id, first);
+        assert_ne!(standing(10.0).alerts("t", NOW, true).last().unwrap().alert_id, first);
+        assert_ne!(standing(9.0).alerts("u", NOW, true).next().unwrap().alert_id, first);
     }
 
     #[test]
     fn an_alert_is_tried_until_it_is_taken_or_given_up() {
-        let alert = standing(8.0).alerts(NOW, true).next().unwrap();
+        let alert = standing(8.0).alerts("t", NOW, true).next().unwrap();
         let (alert, due) = alert.after(Attempt::Failed("answered 503".into()), NOW);
         assert_eq!((alert.delivery, alert.attempts, due), (Delivery::Pending, 1, Some(NOW + 5_000)));
         let (taken, due) = alert.clone().after(Attempt::Taken, NOW + 5_000);
@@ -339,7 +340,7 @@ mod tests {
 
     #[test]
     fn the_message_says_whose_budget_it_is_and_is_the_same_in_every_attempt() {
-        let alert = standing(8.5).alerts(NOW, true).next().unwrap();
+        let alert = standing(8.5).alerts("t", NOW, true).next().unwrap();
         let message: Value = serde_json::from_str(&alert.message("default")).unwrap();
         let wanted = json!({
             "type": "budget.threshold_reached", "timestamp": "2026-11-28T12:00:00.000Z",

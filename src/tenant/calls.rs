@@ -131,6 +131,8 @@ impl TenantActor {
 
     /// Writes down a call that does not act.
     fn close(&self, request: &AdmissionRequest, outcome: Outcome) -> Result<()> {
+        // What is recorded is exported under that name, also where nothing was ever admitted.
+        self.know_name(&request.principal.tenant)?;
         self.append(request.at, &request.call_id, "intent", &Intent::from(request))?;
         let closed = Settlement::without_act(request, outcome);
         self.append(request.at, &request.call_id, "outcome", &closed)

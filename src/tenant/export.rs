@@ -92,8 +92,11 @@ impl TenantActor {
             return Ok(Some(due));
         }
         let due = match Bucket::of(&self.env) {
-            Some(_) => [self.export_due(now)?, self.storage()?.due(COUNT_ROUND * self.export_interval())],
-            None => [None, None],
+            // Books from before the name was kept wait for the next call.
+            Some(_) if self.name()?.is_some() => {
+                [self.export_due(now)?, self.storage()?.due(COUNT_ROUND * self.export_interval())]
+            }
+            _ => [None, None],
         };
         let due = due.into_iter().flatten().min().map(|due| due.max(self.export_clock.not_before.get()).max(now));
         self.export_clock.due_at.set(due);
@@ -135,7 +138,8 @@ impl TenantActor {
             if self.export_due(now())?.is_none_or(|due| due > now()) {
                 break;
             }
-            let Some((export, text, was_begun)) = self.prepare_export(&tenant)? else { break };
+            let (export, text, was_begun) =
+                self.prepare_export(&tenant)?.ok_or_else(|| Error::internal("an export that is due has no records"))?;
             let key = export.key(&tenant);
             // What was written before may be locked by now, and cannot be written again.
             let is_there = was_begun && bucket.get(&key).await?.as_ref() == Some(&text);

@@ -145,7 +145,7 @@ impl TenantActor {
         self.used_since_look.set(false);
         let has_webhook = self.settings()?.webhook_url.is_some();
         let tenant = self.name()?.unwrap_or_default();
-        for alert in self.standings(now)?.iter().flat_map(|standing| standing.alerts(now, has_webhook)) {
+        for alert in self.standings(now)?.iter().flat_map(|standing| standing.alerts(&tenant, now, has_webhook)) {
             let statement = "SELECT alert_id AS text FROM alerts WHERE alert_id = ?";
             if self.rows::<TextRow>(statement, vec![alert.alert_id.as_str().into()])?.is_empty() {
                 self.store_alert(&alert, now, has_webhook.then_some(now))?;

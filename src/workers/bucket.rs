@@ -123,6 +123,10 @@ async fn answer(promise: std::result::Result<Promise, JsValue>) -> Result<JsValu
     }
 }
 
+/// Parts of a list, of a thousand names each, that one question reads: more than there can be exports among the records that one
+/// answer looks at, however few each of them holds.
+const MOST_PARTS: usize = 40;
+
 /// The exports of one tenant's audit.
 pub struct BucketArchive {
     pub bucket: Bucket,
@@ -132,10 +136,19 @@ pub struct BucketArchive {
 impl Archive for BucketArchive {
     fn list(&self, after: i64) -> LocalBoxFuture<'_, Result<(Vec<Export>, bool)>> {
         async move {
-            let after = place(&self.tenant, after);
-            let part = self.bucket.list(&prefix(&self.tenant), Some(&after), None).await?;
-            let exports = part.objects.iter().filter_map(|(key, _)| Export::parse(&self.tenant, key)).collect();
-            Ok((exports, part.cursor.is_some()))
+            let (after, prefix) = (place(&self.tenant, after), prefix(&self.tenant));
+            let (mut exports, mut cursor) = (Vec::new(), None);
+            for _ in 0..MOST_PARTS {
+                // The cursor goes on from where the part before ended.
+                let after = Some(after.as_str()).filter(|_| cursor.is_none());
+                let part = self.bucket.list(&prefix, after, cursor.as_deref()).await?;
+                exports.extend(part.objects.iter().filter_map(|(key, _)| Export::parse(&self.tenant, key)));
+                cursor = part.cursor;
+                if cursor.is_none() {
+                    break;
+                }
+            }
+            Ok((exports, cursor.is_some()))
         }
         .boxed_local()
     }

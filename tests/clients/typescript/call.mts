@@ -10,6 +10,8 @@ type Input<Operation> = Operation extends { requestBody: { content: { "applicati
 type Output<Operation> = Operation extends { responses: { 200: { content: { "application/json": infer Body } } } }
   ? Body
   : never;
+// A call without `dryRun: true` is never answered with what it would do.
+type Done<Operation> = Exclude<Output<Operation>, { dryRun: boolean }>;
 type Problem = Post<"/v1/tools/exec"> extends {
   responses: { 400: { content: { "application/problem+json": infer Body } } };
 }
@@ -25,13 +27,13 @@ async function post(path: keyof paths, body: unknown): Promise<Response> {
 }
 
 const input: Input<Post<"/v1/tools/exec">> = { command: "print(6 * 7)", language: "python", timeout: 30 };
-const output = (await (await post("/v1/tools/exec", input)).json()) as Output<Post<"/v1/tools/exec">>;
+const output = (await (await post("/v1/tools/exec", input)).json()) as Done<Post<"/v1/tools/exec">>;
 const exitCode: number = output.exitCode;
 const stdout: string = output.stdout;
 
 const target: Input<Post<"/v1/tools/destroySandbox">> = { sandboxId: output.sandboxId };
 const answer = await post("/v1/tools/destroySandbox", target);
-const destroyed = (await answer.json()) as Output<Post<"/v1/tools/destroySandbox">>;
+const destroyed = (await answer.json()) as Done<Post<"/v1/tools/destroySandbox">>;
 
 // @ts-expect-error: the description says that `command` is a string.
 const wrong: Input<Post<"/v1/tools/exec">> = { command: 5 };

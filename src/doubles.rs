@@ -19,6 +19,7 @@ use crate::sandbox::state::State;
 use crate::services::{Body, BodyError, Books, ControlRequest, ControlResponse, Jobs, Sandboxes, Services, Tenant};
 use crate::tenant::admission::{Admission, AdmissionRequest, Identified, ListRequest, Listing, Settlement};
 use crate::tenant::alerts::{AlertReport, AlertRequest};
+use crate::tenant::archive::Export;
 use crate::tenant::audit::Head;
 use crate::tenant::credential::Principal;
 use crate::tenant::inquiry::{AuditRequest, Entries, Verified, VerifyRequest};
@@ -161,6 +162,10 @@ impl Books for Script {
     }
 
     fn verify_audit(&self, _: VerifyRequest) -> LocalBoxFuture<'_, Result<Verified>> {
+        unwritten()
+    }
+
+    fn first_export(&self) -> LocalBoxFuture<'_, Result<Option<Export>>> {
         unwritten()
     }
 

@@ -15,7 +15,7 @@ use crate::sandbox::record::{Create, Described, Destroyed, Record, Stopped, Woke
 use crate::sandbox::settings::Update;
 use crate::tenant::admission::{Admission, AdmissionRequest, Identified, ListRequest, Listing, Settlement};
 use crate::tenant::alerts::{AlertReport, AlertRequest};
-use crate::tenant::archive::Archive;
+use crate::tenant::archive::{Archive, Export};
 use crate::tenant::audit::Head;
 use crate::tenant::credential::Principal;
 use crate::tenant::inquiry::{AuditRequest, Entries, Verified, VerifyRequest};
@@ -44,6 +44,8 @@ pub trait Books {
     fn audit(&self, request: AuditRequest) -> LocalBoxFuture<'_, Result<Entries>>;
     /// Whether the books are what was written.
     fn verify_audit(&self, request: VerifyRequest) -> LocalBoxFuture<'_, Result<Verified>>;
+    /// The first export that was ever made of them.
+    fn first_export(&self) -> LocalBoxFuture<'_, Result<Option<Export>>>;
     /// Where they stand at these places.
     fn audit_heads(&self, places: Vec<i64>) -> LocalBoxFuture<'_, Result<Vec<Head>>>;
 }

@@ -26,7 +26,7 @@ use crate::tenant::admission::{
     Ruling, Settlement, decide,
 };
 use crate::tenant::alerts::{AlertReport, AlertRequest};
-use crate::tenant::archive::Archive;
+use crate::tenant::archive::{Archive, Export};
 use crate::tenant::audit::Head;
 use crate::tenant::credential::{Credential, Presented, Principal};
 use crate::tenant::idempotency::First;
@@ -92,6 +92,10 @@ impl crate::services::Books for Double {
     }
 
     fn verify_audit(&self, _: VerifyRequest) -> LocalBoxFuture<'_, Result<Verified>> {
+        ready(Err(Error::internal("not needed"))).boxed_local()
+    }
+
+    fn first_export(&self) -> LocalBoxFuture<'_, Result<Option<Export>>> {
         ready(Err(Error::internal("not needed"))).boxed_local()
     }
 

@@ -7,6 +7,7 @@
 //! - `/identify`: [`super::admission::Identified`], what a caller may do.
 //! - `/keys`: [`super::keys::Keys`].
 //! - `/audit`, `/audit/verify`, `/audit/heads`: [`super::inquiry::Entries`], [`super::inquiry::Verified`], [`Head`]s.
+//! - `/audit/exports/first`: the first [`super::archive::Export`], or `null`.
 //! - `/settle`: `null`; a second settlement of a call changes nothing.
 //! - `/sandboxes/list`: [`Listing`].
 //! - `/jobs/list`: [`super::jobs::JobListing`]; `/jobs/report`: `null`, said by the jobs' own objects.
@@ -23,8 +24,8 @@
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use worker::{
     DurableObject, Env, Request, Response, SqlStorage, SqlStorageValue, State as ObjectState, durable_object,
 };
@@ -43,6 +44,9 @@ use crate::workers::internal::answer;
 
 /// Longest time between two looks at sandboxes. Unsettled calls are looked at when the first of them is overdue.
 pub(super) const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Holds the tenant's name, as plain text.
+const NAME_FACT: &str = "name";
 
 /// Most sandboxes in one part of the list.
 const MOST_LISTED: u32 = 500;
@@ -68,8 +72,8 @@ pub(super) struct TextRow {
 }
 
 #[derive(Deserialize)]
-struct TimeRow {
-    time: Option<f64>,
+pub(super) struct TimeRow {
+    pub(super) time: Option<f64>,
 }
 
 const SCHEMA: &[&str] = &[
@@ -128,6 +132,7 @@ impl DurableObject for TenantActor {
             "/keys" => answer(read(&body).and_then(|request| self.keys(request))),
             "/audit" => answer(read(&body).and_then(|request| self.entries(&request))),
             "/audit/verify" => answer(read(&body).and_then(|request| self.verify(&request))),
+            "/audit/exports/first" => answer(self.first_export()),
             "/audit/heads" => answer(read::<Vec<i64>>(&body).and_then(|places| self.heads(&places))),
             "/settle" => answer(read(&body).and_then(|settlement| self.settle(&settlement))),
             "/metrics" => answer(read(&body).and_then(|request| measure::report(self, &request))),
@@ -209,16 +214,34 @@ impl TenantActor {
         self.sql().exec(statement, values).and_then(|cursor| cursor.to_array()).map_err(Error::internal)
     }
 
+    /// The text stored under a name, of which there is one.
+    fn fact_text(&self, name: &str) -> Result<Option<String>> {
+        let rows: Vec<TextRow> = self.rows("SELECT value AS text FROM facts WHERE fact = ?", vec![name.into()])?;
+        Ok(rows.into_iter().next().map(|row| row.text))
+    }
+
+    fn set_fact_text(&self, name: &str, text: &str) -> Result<()> {
+        self.write("INSERT OR REPLACE INTO facts (fact, value) VALUES (?, ?)", vec![name.into(), text.into()])
+    }
+
+    /// The value stored under a name; where there is none yet, what it is before.
+    pub(super) fn fact<T: DeserializeOwned + Default>(&self, name: &str) -> Result<T> {
+        self.fact_text(name)?.map_or_else(|| Ok(T::default()), |text| read(&text))
+    }
+
+    pub(super) fn set_fact<T: Serialize>(&self, name: &str, value: &T) -> Result<()> {
+        self.set_fact_text(name, &serde_json::to_string(value).map_err(Error::internal)?)
+    }
+
     /// The tenant's own name, by which this object and those of its sandboxes are found.
     pub(super) fn name(&self) -> Result<Option<String>> {
-        let rows: Vec<TextRow> = self.rows("SELECT value AS text FROM facts WHERE fact = 'name'", Vec::new())?;
-        Ok(rows.into_iter().next().map(|row| row.text))
+        self.fact_text(NAME_FACT)
     }
 
     /// Stores the name, which only those who ask know.
     pub(super) fn know_name(&self, name: &str) -> Result<()> {
         if !self.knows_name.get() {
-            self.write("INSERT OR IGNORE INTO facts (fact, value) VALUES ('name', ?)", vec![name.into()])?;
+            self.set_fact_text(NAME_FACT, name)?;
             self.knows_name.set(true);
         }
         Ok(())

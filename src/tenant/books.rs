@@ -76,15 +76,11 @@ impl TenantActor {
 
     /// What stands before the first record that is kept.
     pub(super) fn anchor(&self) -> Result<Head> {
-        let statement = "SELECT value AS text FROM facts WHERE fact = ?";
-        let rows: Vec<TextRow> = self.rows(statement, vec![ANCHOR_FACT.into()])?;
-        rows.first().map_or_else(|| Ok(Head::default()), |row| read(&row.text))
+        self.fact(ANCHOR_FACT)
     }
 
     fn set_anchor(&self, anchor: &Head) -> Result<()> {
-        let text = serde_json::to_string(anchor).map_err(Error::internal)?;
-        let values = vec![ANCHOR_FACT.into(), text.into()];
-        self.write("INSERT OR REPLACE INTO facts (fact, value) VALUES (?, ?)", values)
+        self.set_fact(ANCHOR_FACT, anchor)
     }
 
     pub(super) fn append<T: Serialize>(&self, at: i64, call_id: &str, kind: &str, record: &T) -> Result<()> {

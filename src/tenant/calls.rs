@@ -57,8 +57,8 @@ impl TenantActor {
         let first = wanted.map(|wanted| self.first(&holder, &wanted.key)).transpose()?.flatten();
         // A question whose answer was lost comes again: it is decided as it was, and changes nothing any more.
         let is_attempt = request.manner == Manner::Attempt;
-        let again = if is_attempt { None } else { self.job(&request.call_id)? };
-        let is_again = again.is_some() || self.is_open(&request.call_id)?;
+        let is_again = self.is_known(&request.call_id, is_attempt)?;
+        let again = if is_again && !is_attempt { self.job(&request.call_id)? } else { None };
         if is_again {
             used.take_back(request.rate_class);
         }
@@ -169,9 +169,11 @@ impl TenantActor {
         Ok(error.detail("availableSandboxes", names.collect::<Vec<_>>()))
     }
 
-    fn is_open(&self, call_id: &str) -> Result<bool> {
-        let statement = "SELECT call_id AS text FROM open_calls WHERE call_id = ?";
-        Ok(!self.rows::<TextRow>(statement, vec![call_id.into()])?.is_empty())
+    /// Whether a call is open or a job already. The first attempt of a job has its id.
+    fn is_known(&self, call_id: &str, is_attempt: bool) -> Result<bool> {
+        let jobs = if is_attempt { "" } else { " UNION ALL SELECT job_id FROM jobs WHERE job_id = ?1" };
+        let statement = format!("SELECT call_id AS text FROM open_calls WHERE call_id = ?1{jobs}");
+        Ok(!self.rows::<TextRow>(&statement, vec![call_id.into()])?.is_empty())
     }
 
     fn open(&self, request: &AdmissionRequest) -> Result<()> {

@@ -78,12 +78,17 @@ impl TenantActor {
         Ok(rows.into_iter().next())
     }
 
-    /// Place of the last record that an export holds, or is to hold.
+    /// Place of the last record that an export holds, or is to hold. What was forgotten before there was a bucket is in none.
     fn exported_to(&self) -> Result<Head> {
-        match self.last_export()? {
-            Some(row) => Ok(Head { seq: whole(row.last_seq), digest: row.digest }),
-            None => self.anchor(),
-        }
+        let anchor = self.anchor()?;
+        let last = self.last_export()?.map(|row| Head { seq: whole(row.last_seq), digest: row.digest });
+        Ok(last.filter(|last| last.seq >= anchor.seq).unwrap_or(anchor))
+    }
+
+    /// Gives up exports that were begun, and whose records were forgotten while there was no bucket.
+    fn drop_lost_exports(&self) -> Result<()> {
+        let statement = "DELETE FROM exports WHERE is_done = 0 AND first_seq <= ?";
+        self.write(statement, vec![self.anchor()?.seq.into()])
     }
 
     /// When there is something to export or to count.
@@ -134,6 +139,7 @@ impl TenantActor {
 
     async fn export_due_records(&self, bucket: &Bucket) -> Result<()> {
         let Some(tenant) = self.name()? else { return Ok(()) };
+        self.drop_lost_exports()?;
         for _ in 0..MOST_AT_ONCE {
             if self.export_due(now())?.is_none_or(|due| due > now()) {
                 break;
@@ -234,6 +240,13 @@ impl TenantActor {
         Ok(Some(Archived { exports, late, before, more }))
     }
 
+    /// The first export that was ever made.
+    pub(super) fn first_export(&self) -> Result<Option<Export>> {
+        let statement = format!("{COLUMNS} WHERE is_done = 1 ORDER BY first_seq LIMIT 1");
+        let rows: Vec<ExportRow> = self.rows(&statement, Vec::new())?;
+        Ok(rows.into_iter().next().map(Export::from))
+    }
+
     /// Exports that end in a part of the books.
     pub(super) fn exports_between(&self, from: i64, to: i64) -> Result<Vec<Export>> {
         let statement =
@@ -244,15 +257,12 @@ impl TenantActor {
 
     /// What the tenant keeps in R2.
     pub(super) fn storage(&self) -> Result<Storage> {
-        let statement = "SELECT value AS text FROM facts WHERE fact = ?";
-        let rows: Vec<TextRow> = self.rows(statement, vec![STORAGE_FACT.into()])?;
-        rows.first().map_or_else(|| Ok(Storage::default()), |row| read(&row.text))
+        self.fact(STORAGE_FACT)
     }
 
     fn store_storage(&self, storage: &Storage) -> Result<()> {
-        let text = serde_json::to_string(storage).map_err(Error::internal)?;
-        let values = vec![STORAGE_FACT.into(), text.into()];
-        self.write("INSERT OR REPLACE INTO facts (fact, value) VALUES (?, ?)", values)
+        self.used_since_look.set(true);
+        self.set_fact(STORAGE_FACT, storage)
     }
 
     /// Counts what is really there, a part at a time.

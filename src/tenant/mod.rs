@@ -5,6 +5,7 @@ pub mod alerts;
 pub mod approval;
 pub mod archive;
 pub mod audit;
+pub mod claim;
 pub mod credential;
 pub mod idempotency;
 pub mod inquiry;
@@ -22,6 +23,7 @@ pub mod signing;
 pub mod storage;
 pub mod token;
 pub mod usage;
+pub mod verification;
 
 #[cfg(target_arch = "wasm32")]
 pub mod actor;

@@ -8,6 +8,7 @@ use futures_util::future::{LocalBoxFuture, ready};
 
 use super::admission::{Admission, AdmissionRequest, Identified, ListRequest, Listing, Settlement};
 use super::alerts::{AlertReport, AlertRequest};
+use super::archive::Export;
 use super::audit::Head;
 use super::credential::{Credential, Principal};
 use super::inquiry::{AuditRequest, Entries, Verified, VerifyRequest};
@@ -96,6 +97,10 @@ impl Books for Sight {
     }
 
     fn verify_audit(&self, _: VerifyRequest) -> LocalBoxFuture<'_, Result<Verified>> {
+        out_of_sight()
+    }
+
+    fn first_export(&self) -> LocalBoxFuture<'_, Result<Option<Export>>> {
         out_of_sight()
     }
 

@@ -5,7 +5,7 @@
 
 use serde::Deserialize;
 
-use super::actor::{TenantActor, TextRow, now, read, whole};
+use super::actor::{TenantActor, TextRow, TimeRow, now, read, whole};
 use super::alerts::{Alert, AlertReport, AlertRequest, AlertSettings, Ledger, Standing};
 use super::keys::no_such_key;
 use super::listing::Listed;
@@ -29,11 +29,6 @@ const MOST_LISTED: u32 = 500;
 
 /// Messages that one alarm sends.
 const MOST_SENT: i64 = 5;
-
-#[derive(Deserialize)]
-struct TimeRow {
-    time: Option<f64>,
-}
 
 impl TenantActor {
     pub(super) fn make_alert_tables(&self) -> Result<()> {
@@ -82,15 +77,11 @@ impl TenantActor {
         if let Some(url) = &settings.webhook_url {
             address::check(url, self.reach(), "/webhookUrl")?;
         }
-        let text = serde_json::to_string(settings).map_err(Error::internal)?;
-        let values = vec![SETTINGS_FACT.into(), text.into()];
-        self.write("INSERT OR REPLACE INTO facts (fact, value) VALUES (?, ?)", values)
+        self.set_fact(SETTINGS_FACT, settings)
     }
 
     fn settings(&self) -> Result<AlertSettings> {
-        let statement = "SELECT value AS text FROM facts WHERE fact = ?";
-        let rows: Vec<TextRow> = self.rows(statement, vec![SETTINGS_FACT.into()])?;
-        rows.first().map_or_else(|| Ok(AlertSettings::default()), |row| read(&row.text))
+        self.fact(SETTINGS_FACT)
     }
 
     fn reach(&self) -> Reach {
@@ -145,14 +136,20 @@ impl TenantActor {
         self.used_since_look.set(false);
         let has_webhook = self.settings()?.webhook_url.is_some();
         let tenant = self.name()?.unwrap_or_default();
+        let mut standing = Vec::new();
         for alert in self.standings(now)?.iter().flat_map(|standing| standing.alerts(&tenant, now, has_webhook)) {
+            standing.push(alert.alert_id.clone());
             let statement = "SELECT alert_id AS text FROM alerts WHERE alert_id = ?";
             if self.rows::<TextRow>(statement, vec![alert.alert_id.as_str().into()])?.is_empty() {
                 self.store_alert(&alert, now, has_webhook.then_some(now))?;
                 worker::console_warn!("{}", alert.line(&tenant));
             }
         }
-        self.write("DELETE FROM alerts WHERE made_at < ?", vec![(now - ALERT_DAYS * super::books::DAY_MILLIS).into()])
+        // One of storage has no period: it is over once there is less, or another warning.
+        let old = now - ALERT_DAYS * super::books::DAY_MILLIS;
+        let stands = serde_json::to_string(&standing).map_err(Error::internal)?;
+        let statement = "DELETE FROM alerts WHERE made_at < ? AND alert_id NOT IN (SELECT value FROM json_each(?))";
+        self.write(statement, vec![old.into(), stands.into()])
     }
 
     fn store_alert(&self, alert: &Alert, made_at: i64, due_at: Option<i64>) -> Result<()> {
@@ -169,7 +166,8 @@ impl TenantActor {
         let due = due.first().and_then(|row| row.time).map(|time| whole(time).max(now));
         let has_budgets = || {
             let statement = "SELECT key_id AS text FROM budgets LIMIT 1";
-            self.rows::<TextRow>(statement, Vec::new()).map(|rows| !rows.is_empty())
+            let has_monthly = !self.rows::<TextRow>(statement, Vec::new())?.is_empty();
+            Ok::<_, Error>(has_monthly || self.settings()?.storage_warning_bytes.is_some())
         };
         let look = (self.used_since_look.get() && has_budgets()?).then_some(now + interval);
         Ok([due, look].into_iter().flatten().min())

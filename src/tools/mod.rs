@@ -1,6 +1,7 @@
 //! THE list of tools. To add one, write its file and add its line here; the rest follows from the registry.
 
 pub mod cloning;
+pub mod deciding;
 pub mod job_info;
 pub mod key_info;
 pub mod looking;

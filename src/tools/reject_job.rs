@@ -5,8 +5,8 @@ use std::rc::Rc;
 use serde::Deserialize;
 use utoipa::ToSchema;
 
-use super::approve_job::{decision, may_decide};
-use super::job_info::{JobInfo, listed};
+use super::deciding::{decidable, decision};
+use super::job_info::JobInfo;
 use crate::error::Result;
 use crate::events::EventSink;
 use crate::guardrails::{Annotations, Approval, Execution, Guardrails, RateClass, Role, Scope};
@@ -60,14 +60,12 @@ impl Tool for RejectJob {
     }
 
     async fn preview(context: Context, input: Input) -> Result<Vec<String>> {
-        let job = listed(&context, &input.job_id).await?;
-        may_decide(&context, &job).await?;
+        let job = decidable(&context, &input.job_id).await?;
         Ok(vec![format!("Job {} ({}), asked for by {}, is never carried out.", job.job_id, job.tool, job.key_id)])
     }
 
     async fn call(context: Context, input: Input, _events: Rc<dyn EventSink>) -> Result<JobInfo> {
-        let job = listed(&context, &input.job_id).await?;
-        may_decide(&context, &job).await?;
+        let job = decidable(&context, &input.job_id).await?;
         let decision = decision(&context, false, input.comment);
         let told = context.services.jobs.decide(&job.job_id, &decision).await?;
         Ok(JobInfo::told_to(&context, told))

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use serde::Deserialize;
 use utoipa::ToSchema;
 
-use super::approve_job::comes_of;
+use super::deciding::comes_of;
 use super::key_info::{KeyInfo, change, changeable, check_id};
 use crate::error::{Error, ErrorCode, Result};
 use crate::events::EventSink;

@@ -11,8 +11,8 @@ use crate::guardrails::{Annotations, Approval, Execution, Guardrails, RateClass,
 use crate::registry::{CallFacts, Context, Method, Route, Tool};
 use crate::services::Services;
 use crate::tenant::admission::SandboxClaim;
-use crate::tenant::archive::{self, Verification};
 use crate::tenant::audit::{FaultKind, Head};
+use crate::tenant::verification::{Verification, verify, verify_archive};
 
 /// Where to begin.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -119,9 +119,9 @@ impl Tool for VerifyAuditLog {
     async fn call(context: Context, input: Input, _events: Rc<dyn EventSink>) -> Result<Output> {
         let Services { tenant, archive, .. } = &context.services;
         let found = match (input.archive.unwrap_or(false), archive.as_deref()) {
-            (true, Some(bucket)) => archive::verify_archive(&**tenant, bucket, input.cursor).await?,
+            (true, Some(bucket)) => verify_archive(&**tenant, bucket, input.cursor).await?,
             (true, None) => return Err(no_bucket()),
-            (false, bucket) => archive::verify(&**tenant, bucket, input.cursor).await?,
+            (false, bucket) => verify(&**tenant, bucket, input.cursor).await?,
         };
         let Verification { verified, exports } = found;
         let next_cursor = verified.more.then_some(verified.to.seq);

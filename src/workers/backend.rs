@@ -33,7 +33,7 @@ use crate::tenant::admission::{
     Admission, AdmissionRequest, Identified, ListRequest, Listing, SandboxClaim, Settlement,
 };
 use crate::tenant::alerts::{AlertReport, AlertRequest};
-use crate::tenant::archive::Archive;
+use crate::tenant::archive::{Archive, Export};
 use crate::tenant::audit::Head;
 use crate::tenant::credential::Principal;
 use crate::tenant::inquiry::{AuditRequest, Entries, Verified, VerifyRequest};
@@ -204,6 +204,10 @@ impl Books for TenantObject {
 
     fn verify_audit(&self, request: VerifyRequest) -> LocalBoxFuture<'_, Result<Verified>> {
         async move { self.ask("/audit/verify", &request, Repeat::Harmless).await }.boxed_local()
+    }
+
+    fn first_export(&self) -> LocalBoxFuture<'_, Result<Option<Export>>> {
+        async move { self.ask("/audit/exports/first", &(), Repeat::Harmless).await }.boxed_local()
     }
 
     fn audit_heads(&self, places: Vec<i64>) -> LocalBoxFuture<'_, Result<Vec<Head>>> {

@@ -134,7 +134,7 @@ pub struct BucketArchive {
 }
 
 impl Archive for BucketArchive {
-    fn list(&self, after: i64) -> LocalBoxFuture<'_, Result<(Vec<Export>, bool)>> {
+    fn list(&self, after: i64, to: i64) -> LocalBoxFuture<'_, Result<(Vec<Export>, bool)>> {
         async move {
             let (after, prefix) = (place(&self.tenant, after), prefix(&self.tenant));
             let (mut exports, mut cursor) = (Vec::new(), None);
@@ -144,7 +144,7 @@ impl Archive for BucketArchive {
                 let part = self.bucket.list(&prefix, after, cursor.as_deref()).await?;
                 exports.extend(part.objects.iter().filter_map(|(key, _)| Export::parse(&self.tenant, key)));
                 cursor = part.cursor;
-                if cursor.is_none() {
+                if cursor.is_none() || exports.last().is_some_and(|export: &Export| export.first > to) {
                     break;
                 }
             }

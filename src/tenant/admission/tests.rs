@@ -1,6 +1,6 @@
 //! The order of refusals, and what each leaves used.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::json;
 

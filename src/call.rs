@@ -1,6 +1,5 @@
 //! One call, forward only: decode and validate, admit, act, settle, cap and redact. Every door comes through here.
 
-use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -8,10 +7,13 @@ use futures_util::FutureExt;
 use serde_json::{Value, json};
 
 use self::answer::{Measured, mask, spent};
+use self::cancel::Cancellable;
+use self::deferred::{known_job, new_job, waited};
+use self::secrets::redactor;
 use crate::error::{Error, ErrorCode, Result};
-use crate::events::{Event, EventSink, NoEvents, RedactingSink};
-use crate::guardrails::{RateClass, Role};
-use crate::job::record::{Job, Order, Seed};
+use crate::events::{Event, EventSink, NoEvents, RedactingSink, Resumed};
+use crate::guardrails::{Execution, RateClass, Role};
+use crate::job::record::{Order, Seed, StepOf};
 use crate::log_line::{CallLine, DataPoint, LONGEST_TOOL, Observed};
 use crate::platform::{Platform, within};
 use crate::raw::{RawRequest, RawResponse};
@@ -25,7 +27,8 @@ use crate::tenant::archive::Archive;
 use crate::tenant::credential::{self, Configured, Credential, Presented, Principal};
 use crate::tenant::idempotency::{self, Wanted};
 use crate::tenant::limits::Standing;
-use crate::tenant::permissions::Requirement;
+use crate::tenant::marks::Mark;
+use crate::tenant::permissions::{Permissions, Requirement};
 use crate::tenant::sight::in_sight;
 use crate::tenant::signing::{Purpose, Signer};
 use crate::tools::job_info::JobInfo;
@@ -75,8 +78,22 @@ pub struct CallHead {
     pub presented: Presented,
     /// The header `Idempotency-Key`, as sent.
     pub idempotency_key: Option<String>,
+    /// How long the caller waits: a call that can be a job, and may last longer, is one from its beginning. Nothing where it is
+    /// told events meanwhile, and so waits as long as it takes.
+    pub patience: Option<Duration>,
+    /// The header `Webhook-Url`, as sent: who is told of the job, if the call becomes one.
+    pub webhook_url: Option<String>,
+    /// Digest of what the caller calls its request by, where it may end the call from another connection.
+    pub mark: Option<String>,
     /// Span of this request.
     pub trace: Trace,
+}
+
+impl CallHead {
+    /// A call with none of what is optional, whose caller waits as long as it takes.
+    pub fn plain(id: String, door: &'static str, presented: Presented, trace: Trace) -> Self {
+        Self { id, door, presented, idempotency_key: None, patience: None, webhook_url: None, mark: None, trace }
+    }
 }
 
 /// A call with JSON arguments.
@@ -85,25 +102,6 @@ pub struct ToolCall {
     pub tool: String,
     /// The arguments, or why they could not be decoded.
     pub arguments: Result<Value>,
-}
-
-/// A call that a job carries out.
-pub struct Attempt {
-    pub id: String,
-    /// Who asked for the job.
-    pub who: Principal,
-    pub tool: String,
-    pub arguments: Value,
-    pub arguments_signature: Option<String>,
-    pub trace: Trace,
-}
-
-/// Door of the calls that jobs carry out.
-const JOB_DOOR: &str = "job";
-
-/// 409: the arguments of a job are not those that it was made with, or no secret is left that signed them.
-fn changed() -> Error {
-    Error::new(ErrorCode::Conflict, "the arguments of the job are not those that were signed when it was asked for")
 }
 
 /// A call with raw bytes.
@@ -142,23 +140,34 @@ impl Registry {
         credential::authenticate(&configured, &head.presented, backend.platform().now_millis())
     }
 
-    /// Descriptions of the tools that the caller may call.
-    pub async fn describe(&self, backend: &dyn Backend, head: &CallHead) -> Answered<Value> {
+    /// Who calls and what they may do, by the tenant's word. It is counted as a call.
+    pub async fn identify(&self, backend: &dyn Backend, head: &CallHead) -> Answered<(Principal, Permissions)> {
         let identified = match self.authenticate(backend, head) {
-            Ok(principal) => backend.tenant(&principal.tenant).identify(principal).await,
+            Ok(principal) => {
+                let identified = backend.tenant(&principal.tenant).identify(principal.clone()).await;
+                identified.map(|identified| (principal, identified))
+            }
             Err(error) => Err(error),
         };
-        let (standing, permissions) = match identified {
-            Ok(Identified { standing, may: May::Have(permissions) }) => (standing, Ok(permissions)),
-            Ok(Identified { standing, may: May::Refused(error) }) => (standing, Err(error)),
+        let (standing, result) = match identified {
+            Ok((principal, Identified { standing, may: May::Have(permissions) })) => {
+                (standing, Ok((principal, permissions)))
+            }
+            Ok((_, Identified { standing, may: May::Refused(error) })) => (standing, Err(error)),
             Err(error) => (None, Err(error)),
         };
-        let result = permissions.map(|permissions| {
+        Answered { result, standing, is_replayed: false, has_begun: false }
+    }
+
+    /// Descriptions of the tools that the caller may call.
+    pub async fn describe(&self, backend: &dyn Backend, head: &CallHead) -> Answered<Value> {
+        let Answered { result, standing, is_replayed, has_begun } = self.identify(backend, head).await;
+        let result = result.map(|(_, permissions)| {
             let tools = self.list().map(Entry::description);
             let tools: Vec<_> = tools.filter(|tool| permissions.check(&tool.requirement()).is_ok()).collect();
             json!({ "tools": tools })
         });
-        Answered { result, standing, is_replayed: false, has_begun: false }
+        Answered { result, standing, is_replayed, has_begun }
     }
 
     /// Carries out one call and answers the tool's output, or the job that it became.
@@ -169,23 +178,7 @@ impl Registry {
         events: Rc<dyn EventSink>,
     ) -> Answered<Reply<Value>> {
         let who = self.authenticate(backend, &call.head);
-        self.carry_out(backend, call, who, Manner::Ordinary, events).await
-    }
-
-    /// Carries out what a job was asked for, by whom it was asked. The arguments must be those that were signed then.
-    pub async fn attempt(
-        &self,
-        backend: &dyn Backend,
-        attempt: Attempt,
-        events: Rc<dyn EventSink>,
-    ) -> Answered<Reply<Value>> {
-        let Attempt { id, who, tool, arguments, arguments_signature, trace } = attempt;
-        let signed = signatures(backend, &tool, &arguments.to_string());
-        let is_signed = arguments_signature.is_some_and(|signature| signed.contains(&signature));
-        let arguments = if is_signed { Ok(arguments) } else { Err(changed()) };
-        let head = CallHead { id, door: JOB_DOOR, presented: Presented::default(), idempotency_key: None, trace };
-        let call = ToolCall { head, tool, arguments };
-        self.carry_out(backend, call, Ok(who), Manner::Attempt, events).await
+        self.carry_out(backend, call, who, Way::default(), events).await
     }
 
     async fn carry_out(
@@ -193,27 +186,55 @@ impl Registry {
         backend: &dyn Backend,
         call: ToolCall,
         who: Result<Principal>,
-        manner: Manner,
+        way: Way,
         events: Rc<dyn EventSink>,
     ) -> Answered<Reply<Value>> {
+        let Way { manner, resumes, step_of } = way;
         let platform = backend.platform();
         let redactor = redactor(backend, &call.head, call.arguments.as_ref().ok());
-        // Nobody waits for a job, so that it may last as long as a stream.
-        let streams = events.streams() || manner == Manner::Attempt;
-        let facts = CallFacts { streams, registry: self, platform: &*platform, redactor: &redactor };
         let entry = self.get(&call.tool).ok_or_else(|| unknown_tool(&call.tool));
+        let patience = call.head.patience;
+        let execution = entry.as_ref().map_or(Execution::Inline, |entry| entry.description().execution);
+        let may_be_a_job = execution.may_be_a_job();
+        // Nobody holds a connection open for a job, so that it may last as long as a stream.
+        let streams = events.streams() || manner != Manner::Ordinary || may_be_a_job;
+        let facts = CallFacts { streams, registry: self, platform: &*platform, redactor: &redactor };
         let asked = Asked::new(entry.as_ref().ok(), &redactor.text(&call.tool));
         // 1. Decode and validate: what is wrong becomes a verdict that travels on.
         let sent = call.arguments.as_ref().map(Value::to_string).unwrap_or_default();
         let asked =
-            Asked { bytes_in: length(&sent), ..asked }.naming(entry.as_ref().ok(), call.arguments.as_ref().ok());
+            Asked { bytes_in: length(&sent), ..asked }.naming(entry.as_ref().ok(), call.arguments.as_ref().ok(), self);
         let signatures = signatures(backend, &asked.requirement.tool, &sent);
         let prepared = entry.and_then(|entry| call.arguments.and_then(|arguments| entry.prepare(arguments, &facts)));
         let prepared = checked_key(&call.head).and(prepared);
-        let manner = if prepared.as_ref().is_ok_and(|call| call.is_preview) { Manner::Preview } else { manner };
+        // What runs already needs its sandbox as it is.
+        let claim =
+            resumes.as_ref().map(|resumed| SandboxClaim::Running { sandbox_id: resumed.process.sandbox_id.clone() });
+        let prepared = prepared.map(|call| match claim {
+            Some(claim) => Prepared { claim, ..call },
+            None => call,
+        });
+        let manner = match &prepared {
+            Ok(call) if call.is_preview => Manner::Preview,
+            Ok(_) if manner == Manner::Ordinary && execution == Execution::Job => Manner::Deferred,
+            Ok(call)
+                if manner == Manner::Ordinary && may_be_a_job && patience.is_some_and(|most| call.timeout > most) =>
+            {
+                Manner::Deferred
+            }
+            _ => manner,
+        };
+        let cancellable = who.as_ref().ok().filter(|_| call.head.mark.is_some()).map(|who| {
+            Rc::new(Cancellable::new(events.clone(), backend.tenant(&who.tenant), platform.clone(), &call.head.id))
+        });
+        let events = cancellable.clone().map_or(events, |cancellable| cancellable as Rc<dyn EventSink>);
         let sink = Rc::new(RedactingSink::new(events, &redactor));
-        let work = Work { head: &call.head, who, asked, manner, sent, signatures, prepared };
+        let work = Work { head: &call.head, who, asked, manner, resumes, step_of, sent, signatures, prepared };
         let answered = run(backend, work, sink.clone(), &redactor).await;
+        let answered = match cancellable {
+            Some(cancellable) => cancellable.told(answered),
+            None => answered,
+        };
         // What a reader that left would have been told is lost with it, and so is no fault of the call.
         let _ = sink.finish().await;
         answered
@@ -228,15 +249,26 @@ impl Registry {
         let asked = Asked::new(entry.as_ref().ok(), &redactor.text(&call.tool));
         let arguments = call.request.as_ref().map_or(Value::Null, RawRequest::arguments);
         let bytes_in = call.request.as_ref().map_or(0, |request| request.length.unwrap_or(0));
-        let asked = Asked { bytes_in, ..asked }.naming(entry.as_ref().ok(), Some(&arguments));
+        let asked = Asked { bytes_in, ..asked }.naming(entry.as_ref().ok(), Some(&arguments), self);
         let sent = arguments.to_string();
         let prepared = entry.and_then(|entry| entry.prepare_raw(call.request?, &facts));
         let prepared = no_key(&call.head).and(prepared);
         let who = self.authenticate(backend, &call.head);
         let (manner, signatures) = (Manner::Raw, Vec::new());
-        let work = Work { head: &call.head, who, asked, manner, sent, signatures, prepared };
+        let (resumes, step_of) = (None, None);
+        let work = Work { head: &call.head, who, asked, manner, resumes, step_of, sent, signatures, prepared };
         run(backend, work, Rc::new(NoEvents), &redactor).await
     }
+}
+
+/// How a call is carried out.
+#[derive(Default)]
+struct Way {
+    manner: Manner,
+    /// The process that it runs as already.
+    resumes: Option<Resumed>,
+    /// The pipeline that makes it.
+    step_of: Option<StepOf>,
 }
 
 /// A call on its way through the steps that all have.
@@ -245,6 +277,10 @@ struct Work<'a, A> {
     who: Result<Principal>,
     asked: Asked,
     manner: Manner,
+    /// The process that it runs as already.
+    resumes: Option<Resumed>,
+    /// The pipeline that makes it.
+    step_of: Option<StepOf>,
     /// The arguments as they were sent, as JSON.
     sent: String,
     /// Over tool and arguments, by each of the secrets.
@@ -264,9 +300,9 @@ struct Asked {
 
 impl Asked {
     /// The same for a call with these arguments.
-    fn naming(self, entry: Option<&&Entry>, arguments: Option<&Value>) -> Self {
+    fn naming(self, entry: Option<&&Entry>, arguments: Option<&Value>, registry: &Registry) -> Self {
         match (entry, arguments) {
-            (Some(entry), Some(arguments)) => Self { requirement: entry.requirement(arguments), ..self },
+            (Some(entry), Some(arguments)) => Self { requirement: entry.requirement(arguments, registry), ..self },
             _ => self,
         }
     }
@@ -329,7 +365,7 @@ async fn run<A>(
 where
     A: Measured + 'static,
 {
-    let Work { head, who, asked, manner, sent, signatures, prepared } = work;
+    let Work { head, who, asked, manner, resumes, step_of, sent, signatures, prepared } = work;
     let platform = backend.platform();
     let started_at = platform.now_millis();
     let tool = asked.requirement.tool.clone();
@@ -365,9 +401,15 @@ where
         arguments_signature: signatures.first().cloned(),
         claim: claim.clone(),
         manner,
+        step_of,
         inspected: None,
         verdict: prepared.as_ref().err().cloned(),
         idempotency: wanted.map(|key| Wanted::new(&key, signatures)),
+        webhook_url: head.webhook_url.clone(),
+        mark: head
+            .mark
+            .clone()
+            .map(|digest| Mark { digest, until: started_at + millis(head.patience.unwrap_or_default()) }),
         at: started_at,
         deadline_at: started_at + millis(deadline + SETTLE_ALLOWANCE),
     };
@@ -384,6 +426,7 @@ where
         tenant: principal.tenant.clone(),
         permissions: match &principal.credential {
             Credential::Token { permissions, .. } => Some(permissions.clone()),
+            Credential::Job { permissions, .. } => permissions.clone(),
             _ => None,
         },
         requirement: request.requirement.clone(),
@@ -407,13 +450,15 @@ where
             return Answered { result: result.map(Reply::Output), standing, is_replayed: true, has_begun: false };
         }
         (Ruling::Job(job), _) => {
-            let told = known_job(&*backend.jobs(&principal.tenant), *job).await;
-            return deferred(line, told, standing, true);
+            let jobs = backend.jobs(&principal.tenant);
+            let answered = deferred(line, known_job(&*jobs, *job).await, standing, true);
+            return waited(&*jobs, &*platform, head.patience, answered).await;
         }
         (Ruling::Deferred(job), _) => {
+            let jobs = backend.jobs(&principal.tenant);
             let seed = Seed { job: *job, order, arguments: sent };
-            let told = new_job(&*backend.jobs(&principal.tenant), seed).await;
-            return deferred(line, told, standing, false);
+            let answered = deferred(line, new_job(&*jobs, seed).await, standing, false);
+            return waited(&*jobs, &*platform, head.patience, answered).await;
         }
         (Ruling::Inspect(_), _) => {
             return refuse(line, Error::internal("the rules for approval were not answered"), standing);
@@ -436,6 +481,7 @@ where
         claim,
         listed: admitted.listed,
         admitted_at: started_at,
+        resumes,
         services,
     };
     // The reader learns that the call was admitted before anything else happens; what it did after that is told on its
@@ -499,20 +545,6 @@ async fn admit(tenant: &dyn Tenant, request: AdmissionRequest, sent: &str) -> Re
     tenant.admit(AdmissionRequest { inspected, ..request }).await
 }
 
-/// Makes a new job known to its object.
-async fn new_job(jobs: &dyn Jobs, seed: Seed) -> Result<JobInfo> {
-    let told = jobs.create(&seed).await;
-    told.map(JobInfo::of).map_err(|error| error.detail("jobId", seed.job.job_id))
-}
-
-/// The job that a call is already; one that is on its way to its object as the tenant lists it.
-async fn known_job(jobs: &dyn Jobs, job: Job) -> Result<JobInfo> {
-    match jobs.describe(&job.job_id).await {
-        Err(error) if error.code == ErrorCode::NotFound => Ok(JobInfo::from(job)),
-        told => told.map(JobInfo::of),
-    }
-}
-
 async fn settle(platform: Rc<dyn Platform>, tenant: Rc<dyn Tenant>, call_id: String, settlement: Settlement) {
     if let Err(error) = tenant.settle(settlement).await {
         let line = json!({ "level": "error", "requestId": call_id, "message": "a call was not settled", "source": error.cause });
@@ -523,16 +555,6 @@ async fn settle(platform: Rc<dyn Platform>, tenant: Rc<dyn Tenant>, call_id: Str
 fn unknown_tool(name: &str) -> Error {
     let shown: String = name.chars().take(64).collect();
     Error::new(ErrorCode::UnknownTool, format!("there is no tool {shown:?}; GET /v1/tools lists them"))
-}
-
-/// Masks what the Worker itself holds, the key that the caller presented, and what is secret in an environment that it gives.
-fn redactor(backend: &dyn Backend, head: &CallHead, arguments: Option<&Value>) -> Redactor {
-    let presented = head.presented.authorization.as_deref().and_then(credential::bearer).map(str::to_owned);
-    let environment = arguments.and_then(|arguments| arguments.get("env")).and_then(Value::as_object);
-    let variable = |(name, value): (&String, &Value)| Some((name.clone(), value.as_str()?.to_owned()));
-    let environment: BTreeMap<String, String> = environment.into_iter().flatten().filter_map(variable).collect();
-    let given: Vec<String> = redaction::secrets(&environment).map(str::to_owned).collect();
-    Redactor::new(backend.secrets().into_iter().chain(presented).chain(given))
 }
 
 /// Logs and measures one call. Secrets are masked: a cause, or the name of a tool that there is not, may hold one.
@@ -547,6 +569,12 @@ fn millis(duration: Duration) -> i64 {
 }
 
 mod answer;
+pub mod cancel;
+mod deferred;
+mod made;
+mod secrets;
+
+pub use made::{Attempt, StepCall};
 
 #[cfg(test)]
 mod tests;

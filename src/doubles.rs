@@ -11,7 +11,7 @@ use futures_util::{FutureExt, StreamExt};
 
 use crate::error::{Error, ErrorCode, Result};
 use crate::identifier::SandboxId;
-use crate::job::record::{Decision, Seed, Told};
+use crate::job::record::{Again, Cancellation, Decision, JobLog, LogQuestion, Seed, Told};
 use crate::platform::Platform;
 use crate::sandbox::record::{Create, Described, Destroyed, Record, Stopped, Woken};
 use crate::sandbox::settings::{Settings, Update};
@@ -22,9 +22,11 @@ use crate::tenant::alerts::{AlertReport, AlertRequest};
 use crate::tenant::archive::Export;
 use crate::tenant::audit::Head;
 use crate::tenant::credential::Principal;
+use crate::tenant::deliveries::{DeliveryListRequest, DeliveryListing};
 use crate::tenant::inquiry::{AuditRequest, Entries, Verified, VerifyRequest};
 use crate::tenant::jobs::{JobListRequest, JobListing};
 use crate::tenant::keys::{KeyRequest, Keys};
+use crate::tenant::marks::{CancelRequest, Marked};
 use crate::tenant::metrics::{MetricsRequest, Report};
 use crate::tenant::signing::Signer;
 use crate::tenant::usage::{UsageReport, UsageRequest};
@@ -151,7 +153,23 @@ impl Jobs for Script {
         unwritten()
     }
 
+    fn wait<'a>(&'a self, _: &'a str, _: std::time::Duration) -> LocalBoxFuture<'a, Result<Told>> {
+        unwritten()
+    }
+
     fn decide<'a>(&'a self, _: &'a str, _: &'a Decision) -> LocalBoxFuture<'a, Result<Told>> {
+        unwritten()
+    }
+
+    fn retry<'a>(&'a self, _: &'a str, _: &'a Again) -> LocalBoxFuture<'a, Result<Told>> {
+        unwritten()
+    }
+
+    fn log<'a>(&'a self, _: &'a str, _: &'a LogQuestion) -> LocalBoxFuture<'a, Result<JobLog>> {
+        unwritten()
+    }
+
+    fn cancel<'a>(&'a self, _: &'a str, _: &'a Cancellation) -> LocalBoxFuture<'a, Result<Told>> {
         unwritten()
     }
 }
@@ -191,6 +209,14 @@ impl Tenant for Script {
         ready(Ok(())).boxed_local()
     }
 
+    fn cancel(&self, _: CancelRequest) -> LocalBoxFuture<'_, Result<Marked>> {
+        unwritten()
+    }
+
+    fn is_cancelled<'a>(&'a self, _: &'a str) -> LocalBoxFuture<'a, Result<bool>> {
+        unwritten()
+    }
+
     fn list_sandboxes(&self, _: ListRequest) -> LocalBoxFuture<'_, Result<Listing>> {
         ready(Ok(Listing::default())).boxed_local()
     }
@@ -204,6 +230,10 @@ impl Tenant for Script {
     }
 
     fn alerts(&self, _: AlertRequest) -> LocalBoxFuture<'_, Result<AlertReport>> {
+        unwritten()
+    }
+
+    fn deliveries(&self, _: DeliveryListRequest) -> LocalBoxFuture<'_, Result<DeliveryListing>> {
         unwritten()
     }
 

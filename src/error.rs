@@ -27,6 +27,7 @@ pub enum ErrorCode {
     StaleGeneration,
     Interrupted,
     LengthRequired,
+    UpgradeRequired,
     PreconditionFailed,
     PayloadTooLarge,
     RangeNotSatisfiable,
@@ -39,6 +40,7 @@ pub enum ErrorCode {
     Timeout,
     OutcomeUnknown,
     NoSpace,
+    StepFailed,
     Internal,
 }
 
@@ -51,7 +53,7 @@ struct Row {
 
 impl ErrorCode {
     /// Every code, in the order of the documentation.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 29] = [
         Self::MalformedRequest,
         Self::UnknownTool,
         Self::InvalidArguments,
@@ -66,6 +68,7 @@ impl ErrorCode {
         Self::StaleGeneration,
         Self::Interrupted,
         Self::LengthRequired,
+        Self::UpgradeRequired,
         Self::PreconditionFailed,
         Self::PayloadTooLarge,
         Self::RangeNotSatisfiable,
@@ -78,6 +81,7 @@ impl ErrorCode {
         Self::Timeout,
         Self::OutcomeUnknown,
         Self::NoSpace,
+        Self::StepFailed,
         Self::Internal,
     ];
 
@@ -97,6 +101,7 @@ impl ErrorCode {
             Self::StaleGeneration => (410, "The sandbox was replaced", false),
             Self::Interrupted => (409, "Interrupted", false),
             Self::LengthRequired => (411, "Length required", false),
+            Self::UpgradeRequired => (426, "Upgrade required", false),
             Self::PreconditionFailed => (412, "Precondition failed", false),
             Self::PayloadTooLarge => (413, "Payload too large", false),
             Self::RangeNotSatisfiable => (416, "Range not satisfiable", false),
@@ -109,6 +114,7 @@ impl ErrorCode {
             Self::Timeout => (504, "Timed out", false),
             Self::OutcomeUnknown => (502, "Outcome unknown", false),
             Self::NoSpace => (507, "No space left", false),
+            Self::StepFailed => (422, "A step failed", false),
             Self::Internal => (500, "Internal error", false),
         };
         Row { status, title, retryable }

@@ -5,8 +5,12 @@ use std::rc::Rc;
 
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
-use sandbox_api::{EncodedBytes, FileChange, OutputChunk};
+use sandbox_api::{EncodedBytes, Encoding, FileChange};
 
+use serde::{Deserialize, Serialize};
+
+use crate::identifier::SandboxId;
+use crate::job::state::State;
 use crate::tenant::limits::Standing;
 use redaction::{RedactingStream, Redactor};
 
@@ -33,21 +37,70 @@ pub enum Event {
     /// The call was admitted; how the caller's window of calls stands.
     Admitted(Option<Standing>),
     /// A piece of output; text is never cut inside a character. `offset` is that of its first byte in its channel.
-    Output { channel: Channel, bytes: Vec<u8>, offset: u64 },
+    /// `step` is the step of a pipeline that wrote it.
+    Output { channel: Channel, bytes: Vec<u8>, offset: u64, step: Option<String> },
     /// What was asked to be told is told from here on.
     Ready,
     /// Something happened to an entry of a watched directory.
     Change(FileChange),
+    /// How a job stands from here on.
+    State(State),
+    /// Nothing that is one goes over it: what was held back, as the possible beginning of a secret, is told. No door sees it.
+    Boundary,
     /// Nothing, for a while: the call lives.
     Heartbeat,
 }
 
 impl Event {
-    /// The piece of output as it stands in a frame of any door.
-    pub fn chunk(bytes: &[u8], offset: u64) -> OutputChunk {
-        let EncodedBytes { data, encoding } = EncodedBytes::encode(bytes);
-        OutputChunk { data, encoding, offset }
+    /// Its name and its data, in a frame of any door; nothing of what only says that the call lives.
+    pub fn told(self) -> Option<(&'static str, Data)> {
+        match self {
+            Self::Output { channel, bytes, offset, step } => {
+                let EncodedBytes { data, encoding } = EncodedBytes::encode(&bytes);
+                Some((channel.name(), Data::Chunk { data, encoding, offset, step }))
+            }
+            Self::Ready => Some(("ready", Data::Nothing {})),
+            Self::Change(change) => Some(("change", Data::Change(change))),
+            Self::State(state) => Some(("state", Data::State { state })),
+            Self::Admitted(_) | Self::Boundary | Self::Heartbeat => None,
+        }
     }
+}
+
+/// The data of an event as a client is told it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub enum Data {
+    Chunk {
+        data: String,
+        encoding: Encoding,
+        offset: u64,
+        /// Step of a pipeline that wrote it.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        step: Option<String>,
+    },
+    Change(FileChange),
+    State {
+        state: State,
+    },
+    Nothing {},
+}
+
+/// Where a command runs. Its id there is that of its call.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Process {
+    pub sandbox_id: SandboxId,
+    /// Boot of the sandbox that has it.
+    pub boot_id: String,
+}
+
+/// A command that runs already.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resumed {
+    pub process: Process,
+    /// Bytes of stdout and of stderr that were passed on.
+    pub passed_on: [u64; 2],
 }
 
 /// The reader left; what runs on its behalf may end.
@@ -60,6 +113,12 @@ pub trait EventSink {
     fn streams(&self) -> bool;
 
     fn emit(&self, event: Event) -> LocalBoxFuture<'_, Result<(), ReaderGone>>;
+
+    /// The next piece of output is all of its channel up to this offset that was not emitted before.
+    fn takes(&self, _channel: Channel, _end: u64) {}
+
+    /// The call runs as this process from here on.
+    fn runs_as(&self, _process: &Process) {}
 
     /// Bytes of output that were passed on to a reader so far.
     fn bytes(&self) -> u64 {
@@ -95,12 +154,29 @@ struct MaskedChannel {
     offset: u64,
     /// Bytes taken.
     taken: u64,
+    /// Step of a pipeline that wrote them.
+    step: Option<String>,
+}
+
+impl MaskedChannel {
+    /// What is still held back.
+    fn rest(&mut self) -> Option<Event> {
+        let bytes = self.stream.finish();
+        let offset = std::mem::replace(&mut self.offset, self.taken);
+        let (channel, step) = (self.channel, self.step.clone());
+        (!bytes.is_empty()).then_some(Event::Output { channel, bytes, offset, step })
+    }
 }
 
 impl RedactingSink {
     pub fn new(inner: Rc<dyn EventSink>, redactor: &Redactor) -> Self {
-        let masked =
-            |channel| MaskedChannel { channel, stream: RedactingStream::new(redactor.clone()), offset: 0, taken: 0 };
+        let masked = |channel| MaskedChannel {
+            channel,
+            stream: RedactingStream::new(redactor.clone()),
+            offset: 0,
+            taken: 0,
+            step: None,
+        };
         Self {
             inner,
             redactor: redactor.clone(),
@@ -111,27 +187,24 @@ impl RedactingSink {
 
     /// Passes on what is still held back, once no more output will come.
     pub async fn finish(&self) -> Result<(), ReaderGone> {
-        let rest: Vec<Event> = self
-            .channels
-            .borrow_mut()
-            .iter_mut()
-            .map(|masked| Event::Output {
-                channel: masked.channel,
-                bytes: masked.stream.finish(),
-                offset: masked.offset,
-            })
-            .collect();
-        for event in rest {
-            if matches!(&event, Event::Output { bytes, .. } if !bytes.is_empty()) {
-                self.inner.emit(event).await?;
-            }
-        }
-        Ok(())
+        self.emit(Event::Boundary).await
     }
 
-    fn mask(&self, channel: Channel, bytes: &[u8], offset: u64) -> Option<Event> {
+    /// What is still held back.
+    fn rest(&self) -> Vec<Event> {
+        let mut channels = self.channels.borrow_mut();
+        let rest = channels.iter_mut().filter_map(|masked| {
+            self.inner.takes(masked.channel, masked.taken);
+            masked.rest()
+        });
+        rest.collect()
+    }
+
+    /// What can be passed on with this piece.
+    fn mask(&self, channel: Channel, bytes: &[u8], offset: u64, step: Option<String>) -> Option<Event> {
         let mut channels = self.channels.borrow_mut();
         let masked = channels.iter_mut().find(|masked| masked.channel == channel)?;
+        masked.step = step;
         if masked.offset == masked.taken {
             masked.offset = offset;
         }
@@ -139,7 +212,9 @@ impl RedactingSink {
         let out = masked.stream.push(bytes).into_owned();
         let held = u64::try_from(masked.stream.held()).unwrap_or(0);
         let first = std::mem::replace(&mut masked.offset, masked.taken.saturating_sub(held));
-        (!out.is_empty()).then_some(Event::Output { channel, bytes: out, offset: first })
+        self.inner.takes(channel, masked.offset);
+        let step = masked.step.clone();
+        (!out.is_empty()).then_some(Event::Output { channel, bytes: out, offset: first, step })
     }
 }
 
@@ -149,22 +224,34 @@ impl EventSink for RedactingSink {
     }
 
     fn emit(&self, event: Event) -> LocalBoxFuture<'_, Result<(), ReaderGone>> {
-        let event = match event {
-            Event::Output { channel, bytes, offset } => self.mask(channel, &bytes, offset),
-            Event::Change(change) => Some(Event::Change(FileChange {
+        let events = match event {
+            Event::Output { channel, bytes, offset, step } => {
+                self.mask(channel, &bytes, offset, step).into_iter().collect()
+            }
+            Event::Boundary => self.rest(),
+            Event::Change(change) => vec![Event::Change(FileChange {
                 path: self.redactor.text(&change.path),
                 from: change.from.map(|from| self.redactor.text(&from)),
                 ..change
-            })),
-            other => Some(other),
+            })],
+            other => vec![other],
         };
-        if let Some(Event::Output { bytes, .. }) = &event {
-            self.passed_on.set(self.passed_on.get() + u64::try_from(bytes.len()).unwrap_or(0));
+        for event in &events {
+            if let Event::Output { bytes, .. } = event {
+                self.passed_on.set(self.passed_on.get() + u64::try_from(bytes.len()).unwrap_or(0));
+            }
         }
-        match event {
-            Some(event) => self.inner.emit(event),
-            None => futures_util::future::ready(Ok(())).boxed_local(),
+        async move {
+            for event in events {
+                self.inner.emit(event).await?;
+            }
+            Ok(())
         }
+        .boxed_local()
+    }
+
+    fn runs_as(&self, process: &Process) {
+        self.inner.runs_as(process);
     }
 
     fn bytes(&self) -> u64 {
@@ -194,12 +281,35 @@ mod tests {
     fn a_secret_cut_by_two_pieces_is_masked_and_offsets_stay_true() {
         let recorder = Rc::new(Recorder::default());
         let sink = RedactingSink::new(recorder.clone(), &Redactor::new(["s3cr3t-value"]));
-        let output = |bytes: &[u8], offset| Event::Output { channel: Channel::Stdout, bytes: bytes.to_vec(), offset };
+        let output = |bytes: &[u8], offset| Event::Output {
+            channel: Channel::Stdout,
+            bytes: bytes.to_vec(),
+            offset,
+            step: None,
+        };
         for event in [output(b"ab s3cr", 0), output(b"3t-value cd", 7), output(b" s3", 18)] {
             sink.emit(event).now_or_never().unwrap().unwrap();
         }
         sink.finish().now_or_never().unwrap().unwrap();
         let seen = recorder.0.borrow().clone();
         assert_eq!(seen, [output(b"ab ", 0), output(b"[redacted] cd", 3), output(b" ", 18), output(b"s3", 19)]);
+    }
+
+    #[test]
+    fn nothing_is_held_back_over_a_boundary() {
+        let recorder = Rc::new(Recorder::default());
+        let sink = RedactingSink::new(recorder.clone(), &Redactor::new(["s3cr3t-value"]));
+        let output = |bytes: &[u8], offset, step: &str| Event::Output {
+            channel: Channel::Stdout,
+            bytes: bytes.to_vec(),
+            offset,
+            step: Some(step.to_owned()),
+        };
+        for event in [output(b"one s3", 0, "a"), Event::Boundary, output(b"two", 6, "b")] {
+            sink.emit(event).now_or_never().unwrap().unwrap();
+        }
+        sink.finish().now_or_never().unwrap().unwrap();
+        let seen = recorder.0.borrow().clone();
+        assert_eq!(seen, [output(b"one ", 0, "a"), output(b"s3", 4, "a"), output(b"two", 6, "b")]);
     }
 }

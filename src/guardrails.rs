@@ -48,6 +48,8 @@ pub enum Scope {
     UsageRead,
     #[serde(rename = "jobs:read")]
     JobsRead,
+    #[serde(rename = "jobs:write")]
+    JobsWrite,
     #[serde(rename = "jobs:approve")]
     JobsApprove,
     #[serde(rename = "usage:admin")]
@@ -67,6 +69,7 @@ impl Scope {
             Self::AuditRead => "audit:read",
             Self::UsageRead => "usage:read",
             Self::JobsRead => "jobs:read",
+            Self::JobsWrite => "jobs:write",
             Self::JobsApprove => "jobs:approve",
             Self::UsageAdmin => "usage:admin",
         }
@@ -88,6 +91,19 @@ pub enum Approval {
 pub enum Execution {
     /// Within the request.
     Inline,
+    /// Within the request, or as a job for a caller that prefers not to wait.
+    Deferrable,
+    /// Always as a job, whose steps are calls of other tools.
+    Job,
+    /// Within the request, or as a job, as one process of a sandbox that has the id of the call: it can be ended, and found again.
+    Process,
+}
+
+impl Execution {
+    /// Whether a caller may have it carried out as a job.
+    pub fn may_be_a_job(self) -> bool {
+        self != Self::Inline
+    }
 }
 
 /// Which window of the rate limits a call is taken from.

@@ -16,6 +16,7 @@ pub mod fetch_error;
 pub mod identifier;
 pub mod log_line;
 pub mod named;
+pub mod plan;
 pub mod platform;
 pub mod preview;
 pub mod schema;
@@ -23,6 +24,7 @@ pub mod services;
 pub use ops_api::sse;
 pub mod trace;
 
+pub mod connection;
 pub mod job;
 pub mod sandbox;
 pub mod tenant;

@@ -124,6 +124,7 @@ pub fn prepare<T: RawTool>(request: RawRequest, _facts: &CallFacts<'_>) -> Resul
         claim,
         recorded: bounded(record(&request)),
         is_preview: false,
+        timeout: TRANSFER_DEADLINE,
         deadline: TRANSFER_DEADLINE,
         act: Box::new(move |context, _events: Rc<dyn EventSink>| {
             async move { T::raw(context, request).await }.boxed_local()

@@ -18,9 +18,10 @@ use serde_json::{Value, json};
 use utoipa::ToSchema;
 
 use crate::error::{Error, Result};
-use crate::events::EventSink;
+use crate::events::{EventSink, Resumed};
 use crate::guardrails::{Annotations, Execution, Guardrails};
 use crate::named::{Named, Places};
+use crate::plan::{self, Step};
 use crate::platform::Platform;
 use crate::preview::{self, DryRun};
 use crate::raw::{RawContract, RawRequest, RawResponse, RawTool};
@@ -29,7 +30,7 @@ use crate::sandbox::settings::Settings;
 use crate::schema;
 use crate::services::Services;
 use crate::tenant::admission::{Listed, SandboxClaim};
-use crate::tenant::credential::Principal;
+use crate::tenant::credential::{Credential, Principal};
 use crate::tenant::limits::Limits;
 use crate::tenant::permissions::{Permissions, Requirement};
 use redaction::{Redactor, without_credentials, without_userinfo};
@@ -71,7 +72,8 @@ pub struct Route {
 
 /// What is known of a call while its arguments are checked.
 pub struct CallFacts<'a> {
-    /// Whether the caller reads events as they come.
+    /// Whether the call may last as long as a stream: its caller reads events as they come, or it can be a job, for which
+    /// nobody holds a connection open.
     pub streams: bool,
     /// Every tool that there is.
     pub registry: &'a Registry,
@@ -94,10 +96,17 @@ pub struct Context {
     pub listed: Option<Listed>,
     /// When the call was admitted.
     pub admitted_at: i64,
+    /// The process that it runs as already: it is gone on with, and none is begun.
+    pub resumes: Option<Resumed>,
     pub services: Services,
 }
 
 impl Context {
+    /// Whether a job carries the call out, which outlives whoever asked for it.
+    pub fn is_of_a_job(&self) -> bool {
+        matches!(self.principal.credential, Credential::Job { .. })
+    }
+
     /// Makes and starts the sandbox that the call claimed to create.
     pub async fn create_sandbox(&self, settings: Settings, git: Option<GitSource>) -> Result<Record> {
         let listed = Listed::new(&self.claim, self.admitted_at, &self.principal.key_id);
@@ -131,6 +140,16 @@ pub trait Tool: 'static {
         f64::from(Self::GUARDRAILS.default_timeout)
     }
 
+    /// The steps of a tool that is a pipeline, for the attempt of that id: the same whenever it is asked.
+    fn plan(_input: &Self::Input, _attempt_id: &str) -> Result<Vec<Step>> {
+        Ok(Vec::new())
+    }
+
+    /// JSON pointers of the arguments of this call that the audit records as present, without their values.
+    fn unrecorded(_arguments: &Value, _registry: &Registry) -> Vec<String> {
+        Self::GUARDRAILS.unrecorded_arguments.iter().map(|pointer| (*pointer).to_owned()).collect()
+    }
+
     /// What the call would do, a sentence each, found out without changing anything. Only asked of tools that are destructive.
     fn preview(context: Context, _input: Self::Input) -> impl Future<Output = Result<Vec<String>>> {
         std::future::ready(preview::in_sandbox(&context, format!("{}.", Self::ANNOTATIONS.title)))
@@ -150,6 +169,8 @@ pub struct Prepared<A> {
     pub recorded: Value,
     /// Whether it only says what it would do.
     pub is_preview: bool,
+    /// How long it may take, the start of its sandbox not counted.
+    pub timeout: Duration,
     /// After this the call has no outcome.
     pub deadline: Duration,
     pub act: Act<A>,
@@ -183,7 +204,8 @@ impl Description {
         let Guardrails { role, scopes, approval, .. } = self.guardrails;
         let destructive = self.annotations.destructive_hint;
         let named = Named::default();
-        Requirement { tool: self.name.to_owned(), role, scopes: scopes.to_vec(), approval, destructive, named }
+        let (scopes, steps) = (scopes.to_vec(), Vec::new());
+        Requirement { tool: self.name.to_owned(), role, scopes, approval, destructive, named, steps }
     }
 }
 
@@ -200,6 +222,7 @@ pub struct Entry {
     places: Places,
     validator: OnceCell<Result<Validator, Error>>,
     prepare: fn(Value, &CallFacts<'_>) -> Result<Prepared<Value>>,
+    plan: fn(Value, &str) -> Result<Vec<Step>>,
     prepare_raw: Option<PrepareRaw>,
 }
 
@@ -225,6 +248,7 @@ impl Entry {
             },
             validator: OnceCell::new(),
             prepare: prepare::<T>,
+            plan: plan::<T>,
             prepare_raw: None,
         }
     }
@@ -243,8 +267,21 @@ impl Entry {
     }
 
     /// What a call with these arguments asks of its caller.
-    pub fn requirement(&self, arguments: &Value) -> Requirement {
-        Requirement { named: self.places.named(arguments), ..self.description.requirement() }
+    pub fn requirement(&self, arguments: &Value, registry: &Registry) -> Requirement {
+        let named = self.places.named(arguments);
+        let steps = self.plan(arguments, "").map(|steps| plan::requirements(&steps, registry)).unwrap_or_default();
+        let requirement = self.description.requirement();
+        // What a pipeline destroys its steps destroy, and each of them is judged by itself.
+        let destructive = requirement.destructive && steps.is_empty();
+        Requirement { named, steps, destructive, ..requirement }
+    }
+
+    /// The steps of the attempt of that id, where the tool is a pipeline.
+    pub fn plan(&self, arguments: &Value, attempt_id: &str) -> Result<Vec<Step>> {
+        match self.description.execution {
+            Execution::Job => (self.plan)(arguments.clone(), attempt_id),
+            _ => Ok(Vec::new()),
+        }
     }
 
     /// Validates `arguments` and makes the call ready; the first error is the verdict on the call.
@@ -265,11 +302,15 @@ impl Entry {
         let compiled = self
             .validator
             .get_or_init(|| jsonschema::validator_for(&self.description.input_schema).map_err(Error::internal));
-        let validator = compiled.as_ref().map_err(Clone::clone)?;
-        let violations: Vec<(String, String)> =
-            validator.iter_errors(arguments).take(MOST_VIOLATIONS).map(|error| violation(&error)).collect();
-        if violations.is_empty() { Ok(()) } else { Err(Error::violations(&violations)) }
+        validate(compiled.as_ref().map_err(Clone::clone)?, arguments)
     }
+}
+
+/// Holds a value against its schema; what is wrong is named.
+pub fn validate(validator: &jsonschema::Validator, value: &Value) -> Result<()> {
+    let violations: Vec<(String, String)> =
+        validator.iter_errors(value).take(MOST_VIOLATIONS).map(|error| violation(&error)).collect();
+    if violations.is_empty() { Ok(()) } else { Err(Error::violations(&violations)) }
 }
 
 /// Pointer of the field at fault and what is wrong with it. The value itself is not repeated: it may be a secret or large.
@@ -288,8 +329,15 @@ fn violation(error: &jsonschema::ValidationError<'_>) -> (String, String) {
     }
 }
 
+fn plan<T: Tool>(mut arguments: Value, attempt_id: &str) -> Result<Vec<Step>> {
+    preview::take(&mut arguments);
+    let input: T::Input =
+        serde_json::from_value(whole_numbers(arguments)).map_err(|error| Error::invalid("", error.to_string()))?;
+    T::plan(&input, attempt_id)
+}
+
 fn prepare<T: Tool>(mut arguments: Value, facts: &CallFacts<'_>) -> Result<Prepared<Value>> {
-    let recorded = record::<T>(&arguments, facts.redactor);
+    let recorded = record::<T>(&arguments, facts);
     let is_preview = T::ANNOTATIONS.destructive_hint && preview::take(&mut arguments);
     let input: T::Input =
         serde_json::from_value(whole_numbers(arguments)).map_err(|error| Error::invalid("", error.to_string()))?;
@@ -299,6 +347,7 @@ fn prepare<T: Tool>(mut arguments: Value, facts: &CallFacts<'_>) -> Result<Prepa
         claim: if is_preview { preview::claim(claim) } else { claim },
         recorded,
         is_preview,
+        timeout,
         deadline: START_ALLOWANCE + timeout + ANSWER_ALLOWANCE,
         act: Box::new(move |context, events| {
             async move {
@@ -336,15 +385,15 @@ const LONGEST_RECORDED_STRING: usize = 4096;
 
 /// The arguments as the audit records them: values that may be secret are replaced by their kind, credentials in
 /// URLs are masked, long ones are cut.
-fn record<T: Tool>(arguments: &Value, redactor: &Redactor) -> Value {
+fn record<T: Tool>(arguments: &Value, facts: &CallFacts<'_>) -> Value {
     let mut recorded = arguments.clone();
-    for pointer in T::GUARDRAILS.unrecorded_arguments {
-        if let Some(value) = recorded.pointer_mut(pointer) {
+    for pointer in T::unrecorded(arguments, facts.registry) {
+        if let Some(value) = recorded.pointer_mut(&pointer) {
             *value = unrecorded(value);
         }
     }
     // Masked before it is cut: half a secret is not known again.
-    bounded(shorten(redactor.json(recorded)))
+    bounded(shorten(facts.redactor.json(recorded)))
 }
 
 /// A record that is too long for the books says so instead.

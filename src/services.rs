@@ -9,7 +9,7 @@ use futures_util::stream::LocalBoxStream;
 
 use crate::error::Result;
 use crate::identifier::SandboxId;
-use crate::job::record::{Decision, Seed, Told};
+use crate::job::record::{Again, Cancellation, Decision, JobLog, LogQuestion, Seed, Told};
 use crate::platform::Platform;
 use crate::sandbox::record::{Create, Described, Destroyed, Record, Stopped, Woken};
 use crate::sandbox::settings::Update;
@@ -18,9 +18,11 @@ use crate::tenant::alerts::{AlertReport, AlertRequest};
 use crate::tenant::archive::{Archive, Export};
 use crate::tenant::audit::Head;
 use crate::tenant::credential::Principal;
+use crate::tenant::deliveries::{DeliveryListRequest, DeliveryListing};
 use crate::tenant::inquiry::{AuditRequest, Entries, Verified, VerifyRequest};
 use crate::tenant::jobs::{JobListRequest, JobListing};
 use crate::tenant::keys::{KeyRequest, Keys};
+use crate::tenant::marks::{CancelRequest, Marked};
 use crate::tenant::metrics::{MetricsRequest, Report};
 use crate::tenant::signing::Signer;
 use crate::tenant::usage::{UsageReport, UsageRequest};
@@ -58,11 +60,17 @@ pub trait Tenant: Books {
     /// Reads or changes keys.
     fn keys(&self, request: KeyRequest) -> LocalBoxFuture<'_, Result<Keys>>;
     fn settle(&self, settlement: Settlement) -> LocalBoxFuture<'_, Result<()>>;
+    /// Finds the one open call of a mark, which is unwanted from then on.
+    fn cancel(&self, request: CancelRequest) -> LocalBoxFuture<'_, Result<Marked>>;
+    /// Whether its caller wants a call to end.
+    fn is_cancelled<'a>(&'a self, call_id: &'a str) -> LocalBoxFuture<'a, Result<bool>>;
     fn list_sandboxes(&self, request: ListRequest) -> LocalBoxFuture<'_, Result<Listing>>;
     fn list_jobs(&self, request: JobListRequest) -> LocalBoxFuture<'_, Result<JobListing>>;
     fn metrics(&self, request: MetricsRequest) -> LocalBoxFuture<'_, Result<Report>>;
     /// Reads or changes budgets and whom alerts go to.
     fn alerts(&self, request: AlertRequest) -> LocalBoxFuture<'_, Result<AlertReport>>;
+    /// Messages to webhooks, and what became of them.
+    fn deliveries(&self, request: DeliveryListRequest) -> LocalBoxFuture<'_, Result<DeliveryListing>>;
     /// What its keys have used.
     fn usage(&self, request: UsageRequest) -> LocalBoxFuture<'_, Result<UsageReport>>;
 }
@@ -74,8 +82,20 @@ pub trait Jobs {
 
     fn describe<'a>(&'a self, job_id: &'a str) -> LocalBoxFuture<'a, Result<Told>>;
 
+    /// The same once it is over, or after this time.
+    fn wait<'a>(&'a self, job_id: &'a str, time: Duration) -> LocalBoxFuture<'a, Result<Told>>;
+
     /// Approves or rejects it.
     fn decide<'a>(&'a self, job_id: &'a str, decision: &'a Decision) -> LocalBoxFuture<'a, Result<Told>>;
+
+    /// Begins it again where that is honest.
+    fn retry<'a>(&'a self, job_id: &'a str, again: &'a Again) -> LocalBoxFuture<'a, Result<Told>>;
+
+    /// What it wrote.
+    fn log<'a>(&'a self, job_id: &'a str, question: &'a LogQuestion) -> LocalBoxFuture<'a, Result<JobLog>>;
+
+    /// Ends it, and waits a while to see that.
+    fn cancel<'a>(&'a self, job_id: &'a str, wish: &'a Cancellation) -> LocalBoxFuture<'a, Result<Told>>;
 }
 
 /// The sandboxes of the caller's tenant.

@@ -3,6 +3,8 @@
 //! `cargo xtask openapi` writes [`json`] and [`yaml`] to `openapi/`; a test fails when the committed files are stale. The
 //! Worker serves the committed files as they are.
 
+mod doors;
+
 use serde_json::{Map, Value, json};
 
 use crate::error::{ErrorCode, Problem};
@@ -40,6 +42,7 @@ const COMMON: &[ErrorCode] = &[
     ErrorCode::ObjectUnavailable,
     ErrorCode::Timeout,
     ErrorCode::NoSpace,
+    ErrorCode::StepFailed,
 ];
 
 fn document(registry: &Registry) -> Value {
@@ -48,7 +51,9 @@ fn document(registry: &Registry) -> Value {
     schemas.insert("Problem".to_owned(), schema::self_contained::<Problem>());
     schemas.insert("Job".to_owned(), schema::self_contained::<JobInfo>());
     schemas.insert("DryRun".to_owned(), schema::self_contained::<DryRun>());
+    doors::schemas(&mut schemas);
     open_paths(&mut paths);
+    doors::paths(&mut paths);
     for tool in registry.list().map(Entry::description) {
         let type_name = pascal(tool.name);
         schemas.insert(format!("{type_name}Input"), tool.input_schema.clone());
@@ -110,9 +115,12 @@ fn open_paths(paths: &mut Map<String, Value>) {
             "version": { "type": "string" },
             "tools": { "type": "string" },
             "openapi": { "type": "string" },
+            "docs": { "type": "string" },
+            "mcp": { "type": "string" },
+            "websocket": { "type": "string" },
             "health": { "type": "string" },
         },
-        "required": ["ok", "status", "name", "version", "tools", "openapi", "health"],
+        "required": ["ok", "status", "name", "version", "tools", "openapi", "docs", "mcp", "websocket", "health"],
     });
     let open = |id: &str, summary: &str, media: &str, schema: Value| {
         json!({
@@ -139,6 +147,8 @@ fn open_paths(paths: &mut Map<String, Value>) {
         Method::Get,
         open("openApiYaml", "This document as YAML", "application/yaml", json!({})),
     );
+    let page = json!({ "type": "string" });
+    add(paths, "/docs", Method::Get, open("docs", "This document, to read and try in a browser", "text/html", page));
     let tool = json!({
         "type": "object",
         "properties": {
@@ -173,20 +183,44 @@ fn tool_operation(tool: &Description) -> Value {
     let type_name = pascal(tool.name);
     let events = json!({
         "type": "string",
-        "description": "Server-sent events: stdout and stderr with {data, encoding, offset}, or ready and change of a watch, \
+        "description": "Server-sent events: stdout and stderr with {data, encoding, offset}, or ready and change of a watch, or state of a job, \
             then exactly one of result (the output) and error (the problem).",
     });
     let mut success = output(tool, &type_name);
     if let Some(Value::Object(content)) = success.get_mut("content") {
         content.insert("text/event-stream".to_owned(), json!({ "schema": events }));
     }
-    json!({
+    let mut operation = json!({
         "operationId": tool.name,
         "summary": tool.annotations.title,
         "description": tool.description,
         "tags": ["tools"],
         "requestBody": body(tool),
         "responses": responses(success, COMMON),
+    });
+    if let (true, Value::Object(operation)) = (tool.execution.may_be_a_job(), &mut operation) {
+        operation.insert("parameters".to_owned(), json!([prefer(), webhook_url()]));
+    }
+    operation
+}
+
+fn prefer() -> Value {
+    json!({
+        "name": "Prefer",
+        "in": "header",
+        "required": false,
+        "description": "`respond-async`: the call becomes a job, and the answer is 202 with its path in Location; `respond-async, wait=10`: unless it is over within 10 seconds, of 90 at most. Without the header a call waits for 90 seconds.",
+        "schema": { "type": "string" },
+    })
+}
+
+fn webhook_url() -> Value {
+    json!({
+        "name": "Webhook-Url",
+        "in": "header",
+        "required": false,
+        "description": "If the call becomes a job, every change of its state is posted to this URL, by Standard Webhooks, signed with the tenant's secret, beside what the tenant's own webhook is told: https, and never a private address.",
+        "schema": { "type": "string", "format": "uri", "maxLength": 2048 },
     })
 }
 
@@ -210,6 +244,11 @@ fn resource_operation(tool: &Description, route: &crate::registry::Route, index:
         "parameters": parameters,
         "responses": responses(output(tool, &type_name), COMMON),
     });
+    if tool.execution.may_be_a_job()
+        && let Some(parameters) = operation.get_mut("parameters").and_then(Value::as_array_mut)
+    {
+        parameters.extend([prefer(), webhook_url()]);
+    }
     if let (true, Some(body), Value::Object(operation)) = (has_body, resource_body(tool, &in_path), &mut operation) {
         operation.insert("requestBody".to_owned(), body);
     }

@@ -12,19 +12,20 @@
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::time::Duration;
 
-use futures_channel::{mpsc, oneshot};
-use futures_util::future::LocalBoxFuture;
-use futures_util::{FutureExt, SinkExt, StreamExt};
+use futures_channel::oneshot;
 use serde_json::{Value, json};
 use wasm_bindgen::JsCast;
 use worker::{Context, Env, Headers, Request, Response, ResponseBuilder};
 
-use super::body;
+use super::pages::Page;
 use super::routes::{self, Matched, Routes, Target};
+use super::stream::{Frame, events};
+use super::{body, mcp};
 use crate::call::{Answered, Backend, CallHead, RawCall, Reply, ToolCall};
 use crate::error::{Error, ErrorCode, Result};
-use crate::events::{Event, EventSink, NoEvents, ReaderGone};
+use crate::events::NoEvents;
 use crate::log_line::{CallLine, DataPoint};
 use crate::raw::{RawRequest, RawResponse};
 use crate::registry::{Method, Registry};
@@ -35,12 +36,12 @@ use crate::trace::{TRACEPARENT, TRACESTATE, Trace};
 use crate::workers::backend::WorkersBackend;
 use crate::workers::body::{JsBody, to_js};
 use crate::workers::platform::{random, uuid};
-use crate::{platform, raw, sse, tools};
+use crate::{connection, platform, raw, tools};
 
 const DOOR: &str = "rest";
 
-/// Events on their way to a reader: a slow one slows the command.
-const EVENTS_IN_FLIGHT: usize = 16;
+/// How long a caller that is told nothing meanwhile is kept waiting: proxies on the way give up after 100 s.
+const LONGEST_HELD: Duration = Duration::from_secs(90);
 
 /// What every request of the isolate shares: no tenant's data, only descriptions.
 pub struct Shared {
@@ -64,18 +65,26 @@ pub fn shared() -> Result<Rc<Shared>> {
 pub async fn serve(request: Request, env: Env, context: Rc<Context>) -> worker::Result<Response> {
     let request_id = uuid();
     if request.inner().method() == "OPTIONS" {
-        return preflight(&request_id);
+        return preflight(&request, &request_id);
     }
     let sent = |name| header(&request, name);
     let trace = Trace::of_request(sent(TRACEPARENT).as_deref(), sent(TRACESTATE).as_deref(), random);
     let backend = Rc::new(WorkersBackend::new(env, context.clone(), trace.clone()));
     let began_at = backend.platform().now_millis();
+    let preference = sent("prefer").and_then(|prefer| routes::patience(&prefer));
+    let patience = match preference {
+        Some(asked) => Some(asked.min(LONGEST_HELD)),
+        None => (!wants_events(&request)).then_some(LONGEST_HELD),
+    };
     let door = Door {
         backend,
+        prefers_job: preference.is_some(),
+        patience,
         context,
         request_id,
         trace,
         began_at,
+        door: Cell::new(DOOR),
         is_logged: Cell::default(),
         standing: Cell::default(),
         is_replayed: Cell::default(),
@@ -89,16 +98,23 @@ pub async fn serve(request: Request, env: Env, context: Rc<Context>) -> worker::
     }
 }
 
-fn preflight(request_id: &str) -> worker::Result<Response> {
+/// Headers that a page may send.
+const ALLOWED_HEADERS: &str = "authorization, content-type, accept, range, content-range, if-match, if-none-match, upload-id, \
+    prefer, idempotency-key, webhook-url, x-tenant, traceparent, tracestate, mcp-protocol-version, mcp-method, mcp-name, mcp-session-id, \
+    last-event-id";
+
+fn preflight(request: &Request, request_id: &str) -> worker::Result<Response> {
     let headers = Headers::new();
     cors(&headers)?;
     headers.set("x-request-id", request_id)?;
     headers.set("access-control-allow-methods", "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS")?;
-    headers.set(
-        "access-control-allow-headers",
-        "authorization, content-type, accept, range, content-range, if-match, if-none-match, upload-id, prefer, \
-         idempotency-key, x-tenant, traceparent, tracestate",
-    )?;
+    let mut allowed = ALLOWED_HEADERS.to_owned();
+    // MCP has headers that are named by a tool's parameters.
+    for name in mcp::headers::parameters(&header(request, "access-control-request-headers").unwrap_or_default()) {
+        allowed.push_str(", ");
+        allowed.push_str(name);
+    }
+    headers.set("access-control-allow-headers", &allowed)?;
     headers.set("access-control-max-age", "86400")?;
     Ok(ResponseBuilder::new().with_status(204).with_headers(headers).empty())
 }
@@ -109,21 +125,28 @@ fn cors(headers: &Headers) -> worker::Result<()> {
     headers.set(
         "access-control-expose-headers",
         "x-request-id, traceparent, retry-after, content-length, content-range, accept-ranges, etag, last-modified, location, \
-         x-archive-omitted, x-ratelimit-limit, x-ratelimit-remaining, x-ratelimit-reset, idempotency-replayed",
+         x-archive-omitted, x-ratelimit-limit, x-ratelimit-remaining, x-ratelimit-reset, idempotency-replayed, preference-applied, \
+         mcp-session-id",
     )
 }
 
 /// One request on its way through the door.
-struct Door {
-    backend: Rc<WorkersBackend>,
-    context: Rc<Context>,
-    request_id: String,
+pub(super) struct Door {
+    pub(super) backend: Rc<WorkersBackend>,
+    pub(super) context: Rc<Context>,
+    pub(super) request_id: String,
     trace: Trace,
     began_at: i64,
+    /// The door as the log names it.
+    door: Cell<&'static str>,
+    /// Whether the caller takes a job for an answer: `Prefer: respond-async`.
+    prefers_job: bool,
+    /// How long it waits for what can be a job; nothing where it reads events.
+    patience: Option<Duration>,
     /// Whether the error that is answered has its line already: a call writes its own.
     is_logged: Cell<bool>,
     /// How the caller's window of calls stands.
-    standing: Cell<Option<Standing>>,
+    pub(super) standing: Cell<Option<Standing>>,
     /// Whether the answer is that of an earlier call.
     is_replayed: Cell<bool>,
 }
@@ -134,26 +157,35 @@ impl Door {
         let path = request.path();
         // The method as it was sent: the bindings take a method that they do not know for GET.
         let Matched { target, parameters } = shared.routes.find(&request.inner().method(), &path)?;
+        if matches!(target, Target::Mcp) {
+            self.door.set(mcp::DOOR);
+        }
+        if matches!(target, Target::WebSocket) {
+            self.door.set(connection::DOOR);
+        }
         let head = CallHead {
             id: self.request_id.clone(),
-            door: DOOR,
+            door: self.door.get(),
             presented: Presented {
                 authorization: header(request, "authorization"),
                 tenant: header(request, "x-tenant"),
             },
             idempotency_key: header(request, "idempotency-key"),
+            patience: self.patience,
+            webhook_url: header(request, "webhook-url"),
+            mark: None,
             trace: self.trace.clone(),
         };
         match target {
             Target::Index => self.index(request),
             Target::Health => self.health(),
-            Target::OpenApiJson => text("application/json", include_str!("../../openapi/openapi.json")),
-            Target::OpenApiYaml => text("application/yaml", include_str!("../../openapi/openapi.yaml")),
+            Target::Page(page) => self.page(page).await,
             Target::ListTools => {
-                let Answered { result, standing, .. } = shared.registry.describe(&*self.backend, &head).await;
-                self.standing.set(standing);
-                Response::from_json(&result?).map_err(Error::internal)
+                let described = self.described(&shared, &head).await?;
+                Response::from_json(&described).map_err(Error::internal)
             }
+            Target::Mcp => self.mcp(shared, request, head).await,
+            Target::WebSocket => self.websocket(&shared, request, head).await,
             Target::CallTool => {
                 // Who calls is decided before a stranger's body is read.
                 shared.registry.authenticate(&*self.backend, &head)?;
@@ -174,6 +206,13 @@ impl Door {
         }
     }
 
+    /// Descriptions of the tools that the caller may call.
+    pub(super) async fn described(&self, shared: &Shared, head: &CallHead) -> Result<Value> {
+        let Answered { result, standing, .. } = shared.registry.describe(&*self.backend, head).await;
+        self.standing.set(standing);
+        result
+    }
+
     fn index(&self, request: &Request) -> Result<Response> {
         let origin = request.url().map(|url| url.origin().ascii_serialization()).map_err(Error::internal)?;
         let index = json!({
@@ -183,6 +222,9 @@ impl Door {
             "version": env!("CARGO_PKG_VERSION"),
             "tools": format!("{origin}/v1/tools"),
             "openapi": format!("{origin}/openapi.json"),
+            "docs": format!("{origin}/docs"),
+            "mcp": format!("{origin}/mcp"),
+            "websocket": format!("{}/ws", origin.replacen("http", "ws", 1)),
             "health": format!("{origin}/health"),
         });
         Response::from_json(&index).map_err(Error::internal)
@@ -191,6 +233,20 @@ impl Door {
     fn health(&self) -> Result<Response> {
         let now = platform::rfc3339(self.backend.platform().now_millis());
         Response::from_json(&json!({ "ok": true, "status": "ok", "timestamp": now })).map_err(Error::internal)
+    }
+
+    async fn page(&self, page: &Page) -> Result<Response> {
+        let asset = self.backend.asset(page.asset).await?;
+        let mut headers = vec![("content-type", page.kind), ("x-content-type-options", "nosniff")];
+        headers.extend(page.policy.map(|policy| ("content-security-policy", policy)));
+        let mut builder = ResponseBuilder::new();
+        for (name, value) in headers {
+            builder = builder.with_header(name, value).map_err(Error::internal)?;
+        }
+        match asset.body() {
+            Some(stream) => Ok(builder.stream(stream)),
+            None => Err(Error::internal(format!("{} is empty", page.asset))),
+        }
     }
 
     async fn call(&self, shared: Rc<Shared>, request: &Request, call: ToolCall) -> Result<Response> {
@@ -202,7 +258,7 @@ impl Door {
         let work = async move { shared.registry.call(&*backend, call, Rc::new(NoEvents)).await };
         match self.note(self.to_its_end(work).await?)? {
             Reply::Output(output) => Response::from_json(&output).map_err(Error::internal),
-            Reply::Job(job) => accepted(&job),
+            Reply::Job(job) => self.accepted(&job),
         }
     }
 
@@ -211,7 +267,7 @@ impl Door {
         let work = async move { shared.registry.call_raw(&*backend, call).await };
         let RawResponse { status, headers, body } = match self.note(self.to_its_end(work).await?)? {
             Reply::Output(response) => response,
-            Reply::Job(job) => return accepted(&job),
+            Reply::Job(job) => return self.accepted(&job),
         };
         let init = web_sys::ResponseInit::new();
         init.set_status(status);
@@ -228,7 +284,7 @@ impl Door {
     }
 
     /// Runs `work` to its end whatever becomes of the caller, and gives its result to whoever still waits.
-    async fn to_its_end<T: 'static>(&self, work: impl Future<Output = T> + 'static) -> Result<T> {
+    pub(super) async fn to_its_end<T: 'static>(&self, work: impl Future<Output = T> + 'static) -> Result<T> {
         let (sender, receiver) = oneshot::channel();
         self.context.wait_until(async move {
             // Nobody waits any more when this fails.
@@ -238,7 +294,7 @@ impl Door {
     }
 
     /// Keeps what the headers say of a call, and gives its result.
-    fn note<A>(&self, answered: Answered<A>) -> Result<A> {
+    pub(super) fn note<A>(&self, answered: Answered<A>) -> Result<A> {
         let Answered { result, standing, is_replayed, .. } = answered;
         self.standing.set(standing);
         self.is_replayed.set(is_replayed);
@@ -246,40 +302,20 @@ impl Door {
     }
 
     async fn stream(&self, shared: Rc<Shared>, call: ToolCall) -> Result<Response> {
-        let (sender, mut receiver) = mpsc::channel::<Frame>(EVENTS_IN_FLIGHT);
-        let backend = self.backend.clone();
-        let request_id = self.request_id.clone();
-        self.context.wait_until(async move {
-            let sink = Rc::new(Events(sender.clone()));
-            let mut sender = sender;
-            let answered = shared.registry.call(&*backend, call, sink).await;
-            // The reader may have left.
-            let _ = sender.send(Frame::Last(Box::new(answered), request_id)).await;
-        });
-        // The first frame tells whether the call was admitted.
-        let first = match receiver.next().await {
-            Some(Frame::Last(answered, request_id)) => {
+        let (first, rest) = self.begin(shared, call).await?;
+        let first = match first {
+            Frame::Last(answered) => {
                 let Answered { standing, is_replayed, has_begun, .. } = *answered;
                 let reply = match self.note(*answered)? {
-                    Reply::Job(job) => return accepted(&job),
+                    Reply::Job(job) => return self.accepted(&job),
                     reply => reply,
                 };
-                Frame::Last(Box::new(Answered { result: Ok(reply), standing, is_replayed, has_begun }), request_id)
+                Frame::Last(Box::new(Answered { result: Ok(reply), standing, is_replayed, has_begun }))
             }
-            Some(Frame::Admitted(standing)) => {
-                self.standing.set(standing);
-                Frame::Admitted(standing)
-            }
-            Some(frame) => frame,
-            None => return Err(Error::internal("a call ended without a frame")),
+            frame => frame,
         };
-        let frames = futures_util::stream::once(async move { first }).chain(receiver);
-        let bytes = frames.map(|frame| Ok::<Vec<u8>, worker::Error>(frame.encode().into_bytes()));
-        let builder = ResponseBuilder::new()
-            .with_header("content-type", "text/event-stream; charset=utf-8")
-            .and_then(|builder| builder.with_header("cache-control", "no-cache, no-transform"))
-            .map_err(Error::internal)?;
-        builder.from_stream(bytes.boxed_local()).map_err(Error::internal)
+        let request_id = self.request_id.clone();
+        events(first, rest, move |frame| frame.encode(&request_id))
     }
 
     async fn resource_arguments(
@@ -298,13 +334,24 @@ impl Door {
         routes::arguments(&entry.description().input_schema, body, query.into_iter(), path)
     }
 
+    /// 202: the call became a job, which `Location` names.
+    fn accepted(&self, job: &JobInfo) -> Result<Response> {
+        let response = Response::from_json(job).map_err(Error::internal)?.with_status(202);
+        let location = format!("/v1/jobs/{}", job.job_id);
+        response.headers().set("location", &location).map_err(Error::internal)?;
+        if self.prefers_job {
+            response.headers().set("preference-applied", "respond-async").map_err(Error::internal)?;
+        }
+        Ok(response)
+    }
+
     /// The line of a request that did not become a call. Of what was sent it repeats nothing: a stranger may have sent it.
-    fn log_refusal(&self, error: &Error) {
+    pub(super) fn log_refusal(&self, error: &Error) {
         if self.is_logged.get() {
             return;
         }
         let platform = self.backend.platform();
-        let line = CallLine::new("refused", self.began_at, &self.request_id, DOOR, &self.trace);
+        let line = CallLine::new("refused", self.began_at, &self.request_id, self.door.get(), &self.trace);
         let line = line.ended(Some(error), platform.now_millis() - self.began_at);
         self.backend.tell(serde_json::to_value(&line).unwrap_or_default(), DataPoint::from(&line));
     }
@@ -351,80 +398,12 @@ impl Door {
     }
 }
 
-/// One frame of an event stream.
-enum Frame {
-    Admitted(Option<Standing>),
-    Text(String),
-    /// The result, kept whole: an error before the stream has begun becomes an ordinary answer.
-    Last(Box<Answered<Reply<Value>>>, String),
-}
-
-impl Frame {
-    fn encode(self) -> String {
-        match self {
-            Self::Admitted(_) => sse::HEARTBEAT.to_owned(),
-            Self::Text(text) => text,
-            Self::Last(answered, request_id) => match answered.result {
-                Ok(Reply::Output(output)) => sse::encode("result", &output.to_string()),
-                // A call becomes a job before its stream begins.
-                Ok(Reply::Job(job)) => sse::encode("result", &serde_json::to_string(&job).unwrap_or_default()),
-                Err(error) => {
-                    let problem = serde_json::to_string(&error.problem(&request_id)).unwrap_or_default();
-                    sse::encode("error", &problem)
-                }
-            },
-        }
-    }
-}
-
-/// Sends events to the reader of a stream; waits while it is behind.
-struct Events(mpsc::Sender<Frame>);
-
-impl EventSink for Events {
-    fn streams(&self) -> bool {
-        true
-    }
-
-    fn emit(&self, event: Event) -> LocalBoxFuture<'_, std::result::Result<(), ReaderGone>> {
-        let mut sender = self.0.clone();
-        async move {
-            let text = match event {
-                Event::Admitted(standing) => {
-                    return sender.send(Frame::Admitted(standing)).await.map_err(|_| ReaderGone);
-                }
-                Event::Output { channel, bytes, offset } => {
-                    let chunk = serde_json::to_string(&Event::chunk(&bytes, offset)).unwrap_or_default();
-                    sse::encode(channel.name(), &chunk)
-                }
-                Event::Ready => sse::encode("ready", "{}"),
-                Event::Change(change) => sse::encode("change", &serde_json::to_string(&change).unwrap_or_default()),
-                Event::Heartbeat => sse::HEARTBEAT.to_owned(),
-            };
-            sender.send(Frame::Text(text)).await.map_err(|_| ReaderGone)
-        }
-        .boxed_local()
-    }
-}
-
-/// 202: the call became a job, which `Location` names.
-fn accepted(job: &JobInfo) -> Result<Response> {
-    let response = Response::from_json(job).map_err(Error::internal)?.with_status(202);
-    let location = format!("/v1/jobs/{}", job.job_id);
-    response.headers().set("location", &location).map_err(Error::internal)?;
-    Ok(response)
-}
-
 pub fn header(request: &Request, name: &str) -> Option<String> {
     request.headers().get(name).ok().flatten()
 }
 
 fn wants_events(request: &Request) -> bool {
     header(request, "accept").is_some_and(|accept| super::routes::accepts_events(&accept))
-}
-
-fn text(kind: &str, body: &'static str) -> Result<Response> {
-    let builder = ResponseBuilder::new().with_header("content-type", kind).map_err(Error::internal)?;
-    Ok(builder.fixed(body.as_bytes().to_vec()))
 }
 
 fn raw_request(request: &Request, parameters: BTreeMap<String, String>) -> Result<RawRequest> {

@@ -1,9 +1,11 @@
 //! The route table: which path and method is which door's. Built from the registry, and the source of OpenAPI's paths.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde_json::{Map, Number, Value};
 
+use super::pages::{self, Page};
 use crate::error::{Error, ErrorCode, Result};
 use crate::registry::{Entry, Method, Registry, Route};
 
@@ -14,12 +16,14 @@ pub enum Target {
     Index,
     /// `GET /health`.
     Health,
-    /// `GET /openapi.json`.
-    OpenApiJson,
-    /// `GET /openapi.yaml`.
-    OpenApiYaml,
+    /// A file that is served as it is.
+    Page(&'static Page),
     /// `GET /v1/tools`.
     ListTools,
+    /// `POST /mcp`.
+    Mcp,
+    /// `GET /ws`.
+    WebSocket,
     /// `POST /v1/tools/{tool}`.
     CallTool,
     /// A resource route of the tool of that name.
@@ -31,9 +35,9 @@ pub enum Target {
 const FIXED: &[(Method, &str, Target)] = &[
     (Method::Get, "/", Target::Index),
     (Method::Get, "/health", Target::Health),
-    (Method::Get, "/openapi.json", Target::OpenApiJson),
-    (Method::Get, "/openapi.yaml", Target::OpenApiYaml),
     (Method::Get, "/v1/tools", Target::ListTools),
+    (Method::Post, "/mcp", Target::Mcp),
+    (Method::Get, "/ws", Target::WebSocket),
     (Method::Post, "/v1/tools/{tool}", Target::CallTool),
 ];
 
@@ -55,6 +59,9 @@ impl Routes {
         let mut by_path: BTreeMap<&str, Vec<(Method, Target)>> = BTreeMap::new();
         for (method, path, target) in FIXED {
             by_path.entry(path).or_default().push((*method, *target));
+        }
+        for page in pages::ALL {
+            by_path.entry(page.path).or_default().push((Method::Get, Target::Page(page)));
         }
         for tool in registry.list().map(Entry::description) {
             let mut add = |route: &Route, target| by_path.entry(route.path).or_default().push((route.method, target));
@@ -134,6 +141,22 @@ pub fn accepts_events(accept: &str) -> bool {
     })
 }
 
+/// How long a header `Prefer` lets the caller wait, where it takes an answer before the work is done: `respond-async` not at
+/// all, and `respond-async, wait=10` for 10 seconds.
+pub fn patience(prefer: &str) -> Option<Duration> {
+    let mut is_async = false;
+    let mut wait = Duration::ZERO;
+    for preference in prefer.split(',') {
+        let mut parts = preference.split(';').next().unwrap_or_default().splitn(2, '=').map(str::trim);
+        let name = parts.next().unwrap_or_default();
+        is_async |= name.eq_ignore_ascii_case("respond-async");
+        if let (true, Some(seconds)) = (name.eq_ignore_ascii_case("wait"), parts.next()) {
+            wait = seconds.trim_matches('"').parse().map(Duration::from_secs).unwrap_or_default();
+        }
+    }
+    is_async.then_some(wait)
+}
+
 fn typed(schema: &Value, name: &str, text: String) -> Value {
     let kind = schema.pointer("/properties").and_then(|fields| fields.get(name)).and_then(|field| field.get("type"));
     let read = match kind.and_then(Value::as_str) {
@@ -186,6 +209,21 @@ mod tests {
         {
             assert!(!accepts_events(other), "{other}");
         }
+    }
+
+    #[test]
+    fn a_preference_is_read_whatever_stands_beside_it() {
+        let asked = ["respond-async", "Respond-Async", "return=minimal, respond-async; x=10", "respond-async=1"];
+        for asked in asked {
+            assert_eq!(patience(asked), Some(Duration::ZERO), "{asked}");
+        }
+        for other in ["", "return=respond-async", "respond-asynchronously", "wait=10"] {
+            assert_eq!(patience(other), None, "{other}");
+        }
+        for asked in ["respond-async, wait=10", "wait=10,respond-async", "WAIT = \"10\", respond-async"] {
+            assert_eq!(patience(asked), Some(Duration::from_secs(10)), "{asked}");
+        }
+        assert_eq!(patience("respond-async, wait=soon"), Some(Duration::ZERO));
     }
 
     #[test]

@@ -9,12 +9,12 @@ use futures_util::future::{LocalBoxFuture, ready};
 use serde_json::{Value, json};
 
 use super::answer::cap;
-use super::{Answered, Attempt, Backend, CallHead, Reply, ToolCall};
+use super::{Answered, Attempt, Backend, CallHead, Reply, StepCall, ToolCall};
 use crate::error::{Error, ErrorCode, Result};
 use crate::events::NoEvents;
 use crate::guardrails::Role;
 use crate::identifier::SandboxId;
-use crate::job::record::{Decision, Job, Seed, Told};
+use crate::job::record::{Again, Cancellation, Decision, Job, JobLog, LogQuestion, Seed, StepOf, Told};
 use crate::job::state::State;
 use crate::log_line::{DataPoint, Observed};
 use crate::platform::Platform;
@@ -29,10 +29,12 @@ use crate::tenant::alerts::{AlertReport, AlertRequest};
 use crate::tenant::archive::{Archive, Export};
 use crate::tenant::audit::Head;
 use crate::tenant::credential::{Credential, Presented, Principal};
+use crate::tenant::deliveries::{DeliveryListRequest, DeliveryListing};
 use crate::tenant::idempotency::First;
 use crate::tenant::inquiry::{AuditRequest, Entries, Verified, VerifyRequest};
 use crate::tenant::jobs::{JobListRequest, JobListing};
 use crate::tenant::keys::{KeyRequest, Keys};
+use crate::tenant::marks::{CancelRequest, Marked};
 use crate::tenant::metrics::{MetricsRequest, Report};
 use crate::tenant::permissions::Permissions;
 use crate::tenant::signing::Signer;
@@ -40,7 +42,10 @@ use crate::tenant::usage::{UsageReport, UsageRequest};
 use crate::tools;
 use crate::trace::Trace;
 
+mod cancelled;
+mod deferred;
 mod named;
+mod patience;
 
 const KEY: &str = "0123456789abcdef-root";
 
@@ -59,6 +64,12 @@ struct Books {
     /// Whether calls wait for an approval.
     defers: std::cell::Cell<bool>,
     seeds: RefCell<Vec<Seed>>,
+    /// What those are told who wait for a job, the last first.
+    waits: RefCell<Vec<Told>>,
+    /// The call that is cancelled.
+    marked: RefCell<Option<Marked>>,
+    /// Jobs that were cancelled.
+    cancelled: RefCell<Vec<(String, Cancellation)>>,
 }
 
 #[derive(Clone, Default)]
@@ -117,7 +128,7 @@ impl Tenant for Double {
         let decision = decide(&request, &Known { first: first.as_ref(), ..Known::default() });
         let defers = self.0.defers.get() && request.manner == Manner::Ordinary;
         let job = || job(&request);
-        let deferred = defers.then(|| Ruling::Deferred(Box::new(job())));
+        let deferred = (defers || request.manner == Manner::Deferred).then(|| Ruling::Deferred(Box::new(job())));
         self.0.intents.borrow_mut().push(request.clone());
         if let Some(ruling) = deferred {
             return ready(Ok(Admission { standing: None, ruling })).boxed_local();
@@ -150,6 +161,14 @@ impl Tenant for Double {
         ready(Ok(())).boxed_local()
     }
 
+    fn cancel(&self, _: CancelRequest) -> LocalBoxFuture<'_, Result<Marked>> {
+        ready(Ok(self.0.marked.borrow().clone().unwrap_or(Marked::Nothing))).boxed_local()
+    }
+
+    fn is_cancelled<'a>(&'a self, _: &'a str) -> LocalBoxFuture<'a, Result<bool>> {
+        ready(Ok(self.0.marked.borrow().is_some())).boxed_local()
+    }
+
     fn list_sandboxes(&self, _: ListRequest) -> LocalBoxFuture<'_, Result<Listing>> {
         ready(Ok(Listing::default())).boxed_local()
     }
@@ -163,6 +182,10 @@ impl Tenant for Double {
     }
 
     fn alerts(&self, _: AlertRequest) -> LocalBoxFuture<'_, Result<AlertReport>> {
+        ready(Err(Error::internal("not needed"))).boxed_local()
+    }
+
+    fn deliveries(&self, _: DeliveryListRequest) -> LocalBoxFuture<'_, Result<DeliveryListing>> {
         ready(Err(Error::internal("not needed"))).boxed_local()
     }
 
@@ -214,10 +237,11 @@ fn job(request: &AdmissionRequest) -> Job {
     Job {
         job_id: request.call_id.clone(),
         tool: request.requirement.tool.clone(),
-        state: State::AwaitingApproval,
+        state: if request.manner == Manner::Deferred { State::Queued } else { State::AwaitingApproval },
         version: 0,
         key_id: request.principal.key_id.clone(),
         token_id: None,
+        step_of: None,
         sandbox_id: None,
         sandbox_created_at: None,
         labels: Default::default(),
@@ -226,7 +250,9 @@ fn job(request: &AdmissionRequest) -> Job {
         begun_at: None,
         ended_at: None,
         approval: None,
+        cancellation: None,
         attempts: 0,
+        recorded_as: None,
         exit_code: None,
         error: None,
     }
@@ -236,15 +262,33 @@ impl Jobs for Double {
     fn create<'a>(&'a self, seed: &'a Seed) -> LocalBoxFuture<'a, Result<Told>> {
         self.0.seeds.borrow_mut().push(seed.clone());
         let Seed { job, order, .. } = seed.clone();
-        ready(Ok(Told { job, order, output: None, details: None })).boxed_local()
+        ready(Ok(Told { job, order, output: None, details: None, steps: Vec::new() })).boxed_local()
     }
 
     fn describe<'a>(&'a self, _: &'a str) -> LocalBoxFuture<'a, Result<Told>> {
         ready(Err(Error::internal("not needed"))).boxed_local()
     }
 
+    fn wait<'a>(&'a self, _: &'a str, _: Duration) -> LocalBoxFuture<'a, Result<Told>> {
+        let told = self.0.waits.borrow_mut().pop();
+        ready(told.ok_or_else(|| Error::internal("the object does not answer"))).boxed_local()
+    }
+
     fn decide<'a>(&'a self, _: &'a str, _: &'a Decision) -> LocalBoxFuture<'a, Result<Told>> {
         ready(Err(Error::internal("not needed"))).boxed_local()
+    }
+
+    fn retry<'a>(&'a self, _: &'a str, _: &'a Again) -> LocalBoxFuture<'a, Result<Told>> {
+        ready(Err(Error::internal("not needed"))).boxed_local()
+    }
+
+    fn log<'a>(&'a self, _: &'a str, _: &'a LogQuestion) -> LocalBoxFuture<'a, Result<JobLog>> {
+        ready(Err(Error::internal("not needed"))).boxed_local()
+    }
+
+    fn cancel<'a>(&'a self, job_id: &'a str, wish: &'a Cancellation) -> LocalBoxFuture<'a, Result<Told>> {
+        self.0.cancelled.borrow_mut().push((job_id.to_owned(), wish.clone()));
+        ready(Err(Error::new(ErrorCode::Conflict, "the job is over"))).boxed_local()
     }
 }
 
@@ -294,7 +338,7 @@ impl Backend for Double {
 fn head(key: &str) -> CallHead {
     let trace = Trace::of_request(None, None, || [6; 16]);
     let presented = Presented { authorization: Some(format!("Bearer {key}")), tenant: None };
-    CallHead { id: "call-1".into(), door: "test", presented, idempotency_key: None, trace }
+    CallHead::plain("call-1".into(), "test", presented, trace)
 }
 
 fn call(double: &Double, key: &str, tool: &str, arguments: Result<Value>) -> Result<Value> {
@@ -447,42 +491,6 @@ fn a_call_with_an_idempotency_key_is_carried_out_once() {
     assert_eq!(code(&output(ask("not one", "x").result)), Some(ErrorCode::InvalidArguments));
     let stored = serde_json::to_string(&double.0.answers.borrow()[0]).unwrap();
     assert!(!stored.contains(KEY), "what is stored is masked: {stored}");
-}
-
-#[test]
-fn a_call_that_waits_is_stored_whole_and_carried_out_as_it_was_signed() {
-    let double = Double::default();
-    double.0.defers.set(true);
-    let arguments = json!({ "id": "box", "env": { "TOKEN": "s3cret" } });
-    let call = ToolCall { head: head(KEY), tool: "createSandbox".into(), arguments: Ok(arguments.clone()) };
-    let waits = answered(&double, call);
-    let Ok(Reply::Job(job)) = &waits.result else { panic!("it waits") };
-    assert!(!waits.has_begun && double.0.created.borrow().is_empty() && double.0.settlements.borrow().is_empty());
-    let told = serde_json::to_string(job).unwrap();
-    assert!(!told.contains("s3cret") && told.contains("[not recorded]"), "{told}");
-    assert_eq!(double.0.logged.borrow()[0]["outcome"], "deferred");
-    let seed = double.0.seeds.borrow()[0].clone();
-    assert_eq!(seed.arguments, arguments.to_string());
-    let attempt = |arguments: Value| {
-        let attempt = Attempt {
-            id: "call-1".into(),
-            who: Principal {
-                tenant: "default".into(),
-                key_id: "root".into(),
-                credential: Credential::Job { permissions: None, sandbox_created_at: None },
-            },
-            tool: "createSandbox".into(),
-            arguments,
-            arguments_signature: seed.order.arguments_signature.clone(),
-            trace: Trace::of_request(None, None, || [6; 16]),
-        };
-        tools::registry().attempt(&double, attempt, Rc::new(NoEvents)).now_or_never().unwrap()
-    };
-    let other = attempt(json!({ "id": "box", "env": {} }));
-    assert!(!other.has_begun && code(&output(other.result)) == Some(ErrorCode::Conflict));
-    let done = attempt(arguments);
-    assert!(done.has_begun && double.0.created.borrow().len() == 1);
-    output(done.result).unwrap();
 }
 
 #[test]

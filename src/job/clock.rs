@@ -1,11 +1,11 @@
-//! The one alarm of a job's object. What is due when is decided in `record.rs`.
+//! The one alarm of a job's object. What is due when is decided in `stored.rs`.
 
 use std::rc::Rc;
 use std::time::Duration;
 
 use super::actor::Inner;
-use super::record::{Due, PULSE};
-use super::run;
+use super::stored::{Due, PULSE};
+use super::{pipeline, run};
 use crate::error::{Error, Result};
 use crate::platform::Platform;
 
@@ -51,12 +51,13 @@ async fn work(inner: &Rc<Inner>) -> Result<()> {
                 stored.expire(now)?;
                 inner.save(&stored)?;
             }
+            Some(Due::Begin) if stored.is_pipeline() => pipeline::attempt(inner, stored).await?,
             Some(Due::Begin) => run::attempt(inner, stored).await?,
             Some(Due::Pulse) if inner.is_attempting.get() && !stored.is_overdue(now) => return Ok(()),
+            Some(Due::Pulse) if stored.is_pipeline() => pipeline::go_on(inner).await?,
             Some(Due::Pulse) => {
                 inner.is_attempting.set(false);
-                stored.lost(now)?;
-                inner.save(&stored)?;
+                run::go_on(inner, stored).await?;
             }
             Some(Due::Report) => run::report(inner).await?,
             Some(Due::Forget) => return inner.state.storage().delete_all().await.map_err(Error::internal),

@@ -8,13 +8,16 @@ use serde_json::json;
 
 use super::actor::Inner;
 use super::clock;
-use super::record::{Report, Stored};
+use super::follower::Follower;
+use super::record::Report;
+use super::stored::{LONGEST_ATTEMPT, Stored, is_lost};
 use crate::api::rest;
-use crate::call::{Answered, Attempt, Reply};
+use crate::call::{Answered, Attempt, Backend, Reply};
 use crate::error::{Error, ErrorCode, Result};
-use crate::events::NoEvents;
+use crate::events::{Process, Resumed};
 use crate::fetch_error::Repeat;
-use crate::platform::Platform;
+use crate::guardrails::Execution;
+use crate::platform::{Platform, within};
 use crate::tenant::idempotency::{Answer, is_kept};
 use crate::trace::Trace;
 use crate::workers::backend::WorkersBackend;
@@ -25,12 +28,61 @@ use crate::workers::platform::random;
 /// Until the tenant's object has taken a report.
 const REPORT_DEADLINE: Duration = Duration::from_secs(5);
 
+/// Until an alarm leaves an attempt to the next one.
+pub(super) const ALARM_TIME: Duration = Duration::from_millis(LONGEST_ATTEMPT.unsigned_abs());
+
 /// Carries the call out. That it begins is stored before it does, so that no other attempt begins, whatever becomes of this one.
 pub(super) async fn attempt(inner: &Rc<Inner>, mut stored: Stored) -> Result<()> {
-    let shared = rest::shared()?;
     stored.begin(inner.platform.now_millis())?;
     inner.save(&stored)?;
+    inner.forget_passed_on()?;
+    carry_out(inner, stored, None).await
+}
+
+/// Goes on with an attempt that is in nobody's memory: its process is asked for by its id. Nothing is begun again.
+pub(super) async fn go_on(inner: &Rc<Inner>, mut stored: Stored) -> Result<()> {
+    let now = inner.platform.now_millis();
+    let process = if stored.is_overdue(now) { None } else { process(inner, &stored).await? };
+    match process {
+        Some(process) => {
+            let passed_on = inner.passed_on()?;
+            carry_out(inner, stored, Some(Resumed { process, passed_on })).await
+        }
+        None => {
+            if may_be_done_twice(&stored) && stored.again(jitter(), now)? {
+                return inner.save(&stored);
+            }
+            stored.lost(now)?;
+            inner.save(&stored)
+        }
+    }
+}
+
+/// Where the attempt may run: as it was written down, or in the boot that runs now, which knows whether it has it.
+async fn process(inner: &Rc<Inner>, stored: &Stored) -> Result<Option<Process>> {
+    let shared = rest::shared()?;
+    let entry = shared.registry.get(&stored.job.tool);
+    if entry.is_none_or(|entry| entry.description().execution != Execution::Process) {
+        return Ok(None);
+    }
+    if stored.process.is_some() {
+        return Ok(stored.process.clone());
+    }
+    let Some(sandbox_id) = &stored.job.sandbox_id else { return Ok(None) };
+    let trace = Trace::of_request(None, None, random);
+    let backend = WorkersBackend::of_object(inner.env.clone(), inner.state.clone(), trace);
+    let described = backend.sandboxes(&stored.order.tenant).describe(sandbox_id).await;
+    let record = described.ok().filter(|described| described.metrics.is_some()).map(|described| described.record);
+    let boot_id = record.and_then(|record| record.boot_id);
+    Ok(boot_id.map(|boot_id| Process { sandbox_id: sandbox_id.clone(), boot_id }))
+}
+
+/// One alarm's work on an attempt that has begun. A process that outlasts it is gone on with by the next.
+async fn carry_out(inner: &Rc<Inner>, stored: Stored, resumes: Option<Resumed>) -> Result<()> {
+    let shared = rest::shared()?;
+    let is_resumed = resumes.is_some();
     inner.is_attempting.set(true);
+    inner.is_unwanted.set(stored.job.cancellation.is_some());
     clock::arm(inner).await;
     let telling = inner.clone();
     // What is not told now is told at the end.
@@ -43,32 +95,63 @@ pub(super) async fn attempt(inner: &Rc<Inner>, mut stored: Stored) -> Result<()>
         tool: stored.job.tool.clone(),
         arguments,
         arguments_signature: stored.order.arguments_signature.clone(),
+        resumes,
         trace,
     });
     let answered = match attempt {
-        Ok(attempt) => shared.registry.attempt(&backend, attempt, Rc::new(NoEvents)).await,
+        Ok(attempt) => {
+            let work = shared.registry.attempt(&backend, attempt, Rc::new(Follower::new(inner.clone())));
+            match within(&inner.platform, ALARM_TIME, work).await {
+                Ok(answered) => answered,
+                Err(_) => return pause(inner),
+            }
+        }
         Err(error) => Answered { result: Err(error), standing: None, is_replayed: false, has_begun: false },
     };
     inner.is_attempting.set(false);
     let now = inner.platform.now_millis();
     let mut stored = inner.existing()?;
-    let result = match answered.result {
-        Err(mut error) => {
-            inner.keep_details(&json!(std::mem::take(&mut error.details)))?;
-            Err(error)
-        }
-        output => output,
-    };
-    match result {
+    if let Err(error) = &answered.result {
+        inner.keep_details(&json!(error.details))?;
+    }
+    match answered.result {
         Ok(Reply::Output(output)) => {
             let exit_code = output.get("exitCode").and_then(serde_json::Value::as_i64);
             inner.keep_output(&output)?;
             stored.ended(None, exit_code.and_then(|code| i32::try_from(code).ok()), now)?;
         }
         Ok(Reply::Job(_)) => stored.ended(Some(Error::internal("an attempt became a job")), None, now)?,
+        Err(error)
+            if answered.has_begun
+                && is_lost(&error)
+                && may_be_done_twice(&stored)
+                && stored.again(jitter(), now)? => {}
         Err(error) if answered.has_begun => stored.ended(Some(error), None, now)?,
+        // It began before, and is looked for again.
+        Err(error) if is_resumed && error.retryable => stored.looked_at = now,
+        Err(_) if is_resumed => stored.lost(now)?,
         Err(error) => stored.not_begun(error, now)?,
     }
+    stored.keep_no_details();
+    inner.save(&stored)
+}
+
+/// Whether the tool says that calling it twice does what calling it once does.
+fn may_be_done_twice(stored: &Stored) -> bool {
+    let shared = rest::shared().ok();
+    let entry = shared.as_ref().and_then(|shared| shared.registry.get(&stored.job.tool));
+    entry.is_some_and(|entry| entry.description().annotations.idempotent_hint)
+}
+
+fn jitter() -> u8 {
+    random().first().copied().unwrap_or(0)
+}
+
+/// The alarm's time is over. The next one goes on with the process, where there is one.
+fn pause(inner: &Inner) -> Result<()> {
+    inner.is_attempting.set(false);
+    let mut stored = inner.existing()?;
+    stored.looked_at = inner.platform.now_millis();
     inner.save(&stored)
 }
 
@@ -79,7 +162,7 @@ pub(super) async fn report(inner: &Rc<Inner>) -> Result<()> {
     if stored.reported >= version {
         return Ok(());
     }
-    let report = Report { answer: answer(inner, &stored)?, job: stored.job };
+    let report = Report { answer: answer(inner, &stored)?, job: stored.job, changes: stored.changes };
     let lost = |error: FetchError| Error::internal(error);
     let objects = &namespace(&inner.env, TENANT_BINDING)?;
     let name = stored.order.tenant.as_str();

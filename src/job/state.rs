@@ -7,10 +7,13 @@
 //!        │ reject, expire        │    └───────────┘       │ lose      ─▶ Interrupted
 //!        ▼                       │ give up                ▼
 //!     Rejected                   └──────────▶ Failed
+//!
+//!  AwaitingApproval, Queued, Running ── cancel ──▶ Cancelled
+//!  Failed, Interrupted, Cancelled ── retry ──▶ Queued
 //! ```
 //!
-//! What has ended stays as it is. An attempt that began and was not seen to end is lost: nobody may know whether it acted, so it
-//! is not made again. Only the job's object applies this table.
+//! What has ended stays as it is, unless somebody asks for another attempt. One that began and was not seen to end is lost: nobody may
+//! know whether it acted, so it is not made again by itself, unless its tool may be called twice. Only the job's object applies this table.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -28,6 +31,8 @@ pub enum State {
     Failed,
     /// It began, and how it ended was not seen.
     Interrupted,
+    /// Somebody ended it: nothing began, or its process was seen to be gone.
+    Cancelled,
     /// Nobody approved it, or somebody rejected it.
     Rejected,
 }
@@ -44,6 +49,9 @@ pub enum Event {
     Succeed,
     Fail,
     Lose,
+    Cancel,
+    /// Somebody asks for another attempt.
+    Retry,
 }
 
 /// The event is not legal in that state.
@@ -55,13 +63,14 @@ pub struct InvalidTransition {
 }
 
 impl State {
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::AwaitingApproval,
         Self::Queued,
         Self::Running,
         Self::Succeeded,
         Self::Failed,
         Self::Interrupted,
+        Self::Cancelled,
         Self::Rejected,
     ];
 
@@ -74,13 +83,14 @@ impl State {
             Self::Succeeded => "succeeded",
             Self::Failed => "failed",
             Self::Interrupted => "interrupted",
+            Self::Cancelled => "cancelled",
             Self::Rejected => "rejected",
         }
     }
 
     /// Whether nothing happens to it any more.
     pub fn is_over(self) -> bool {
-        matches!(self, Self::Succeeded | Self::Failed | Self::Interrupted | Self::Rejected)
+        matches!(self, Self::Succeeded | Self::Failed | Self::Interrupted | Self::Cancelled | Self::Rejected)
     }
 
     /// The state after `event`.
@@ -88,11 +98,13 @@ impl State {
         match (self, event) {
             (Self::AwaitingApproval, Event::Approve) => Ok(Self::Queued),
             (Self::AwaitingApproval, Event::Reject) => Ok(Self::Rejected),
+            (Self::Failed | Self::Interrupted | Self::Cancelled, Event::Retry) => Ok(Self::Queued),
             (Self::Queued, Event::Begin) => Ok(Self::Running),
             (Self::Running, Event::NotBegun) => Ok(Self::Queued),
             (Self::Running, Event::Succeed) => Ok(Self::Succeeded),
             (Self::Running | Self::Queued, Event::Fail) => Ok(Self::Failed),
             (Self::Running, Event::Lose) => Ok(Self::Interrupted),
+            (Self::AwaitingApproval | Self::Queued | Self::Running, Event::Cancel) => Ok(Self::Cancelled),
             (state, event) => Err(InvalidTransition { state, event }),
         }
     }
@@ -102,13 +114,24 @@ impl State {
 mod tests {
     use super::*;
 
-    const EVENTS: [Event; 7] =
-        [Event::Approve, Event::Reject, Event::Begin, Event::NotBegun, Event::Succeed, Event::Fail, Event::Lose];
+    const EVENTS: [Event; 9] = [
+        Event::Approve,
+        Event::Reject,
+        Event::Begin,
+        Event::NotBegun,
+        Event::Succeed,
+        Event::Fail,
+        Event::Lose,
+        Event::Cancel,
+        Event::Retry,
+    ];
 
     #[test]
     fn what_has_ended_stays_so() {
         for state in State::ALL.into_iter().filter(|state| state.is_over()) {
-            assert!(EVENTS.into_iter().all(|event| state.after(event).is_err()), "{state:?}");
+            let legal: Vec<Event> = EVENTS.into_iter().filter(|event| state.after(*event).is_ok()).collect();
+            let is_final = matches!(state, State::Succeeded | State::Rejected);
+            assert_eq!(legal, if is_final { vec![] } else { vec![Event::Retry] }, "{state:?}");
         }
     }
 

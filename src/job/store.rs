@@ -3,14 +3,15 @@
 use serde_json::Value;
 
 use super::actor::Inner;
-use super::record::{Seed, Stored};
+use super::record::Seed;
+use super::stored::Stored;
 use crate::error::{Error, ErrorCode, Result};
 
 /// Bytes of a text in one row; a row holds at most two million.
 const PIECE_BYTES: usize = 1024 * 1024;
 
-/// Most bytes of an answer that are kept.
-const LARGEST_OUTPUT: usize = 4 * 1024 * 1024;
+/// Most bytes of an answer that are kept: as many as a tool may answer.
+const LARGEST_OUTPUT: usize = 16 * 1024 * 1024;
 
 const ARGUMENTS: &str = "arguments";
 const OUTPUT: &str = "output";
@@ -27,7 +28,7 @@ impl Inner {
         cursor.and_then(|cursor| cursor.to_array()).map_err(Error::internal)
     }
 
-    fn write(&self, statement: &str, values: Vec<worker::SqlStorageValue>) -> Result<()> {
+    pub(super) fn write(&self, statement: &str, values: Vec<worker::SqlStorageValue>) -> Result<()> {
         self.state.storage().sql().exec(statement, values).map(drop).map_err(Error::internal)
     }
 
@@ -62,6 +63,16 @@ impl Inner {
              PRIMARY KEY (kind, piece)) WITHOUT ROWID",
             Vec::new(),
         )?;
+        self.write(
+            "CREATE TABLE IF NOT EXISTS log (start INTEGER PRIMARY KEY, bytes INTEGER NOT NULL, channel TEXT NOT NULL, \
+             data TEXT NOT NULL, encoding TEXT NOT NULL)",
+            Vec::new(),
+        )?;
+        self.write(
+            "CREATE TABLE IF NOT EXISTS log_ends (channel TEXT PRIMARY KEY, end INTEGER NOT NULL) WITHOUT ROWID",
+            Vec::new(),
+        )?;
+        self.make_step_tables(seed)?;
         self.keep(ARGUMENTS, &seed.arguments)?;
         self.save(&stored)?;
         Ok(stored)
@@ -106,6 +117,11 @@ impl Inner {
     pub(super) fn keep_details(&self, details: &Value) -> Result<()> {
         let text = details.to_string();
         if text.len() > LARGEST_OUTPUT { Ok(()) } else { self.keep(DETAILS, &text) }
+    }
+
+    /// Another attempt answers for itself.
+    pub(super) fn forget_answer(&self) -> Result<()> {
+        [OUTPUT, DETAILS].into_iter().try_for_each(|kind| self.keep(kind, ""))
     }
 
     pub(super) fn keep_output(&self, output: &Value) -> Result<()> {

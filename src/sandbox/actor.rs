@@ -27,6 +27,7 @@ use serde::de::DeserializeOwned;
 use worker::{DurableObject, Env, Request, Response, SqlStorage, State as ObjectState, durable_object};
 
 use super::cause::Cause;
+use super::change::Changes;
 use super::container::Token;
 use super::control::{GENERATION_HEADER, control};
 use super::life::{self, DESTROY_DEADLINE};
@@ -93,6 +94,9 @@ pub struct Stored {
     /// What the daemon of the last started container takes; beside the record, which is told to others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<Token>,
+    /// Changes that the tenant's list has not taken.
+    #[serde(default)]
+    pub changes: Changes,
 }
 
 impl DurableObject for SandboxActor {
@@ -257,8 +261,10 @@ impl Inner {
     /// Applies `event` and stores the result, in one turn.
     pub fn transition(&self, event: Event, change: impl FnOnce(&mut Record)) -> Result<Stored> {
         let mut stored = self.existing()?;
+        let generation = stored.record.generation;
         stored.record.state = stored.record.state.after(event).map_err(Error::internal)?;
         change(&mut stored.record);
+        stored.changes.note(&stored.record, generation, self.platform.now_millis());
         self.save(&stored)?;
         Ok(stored)
     }
@@ -283,7 +289,7 @@ impl Inner {
         self.save(&stored)
     }
 
-    /// Tells the tenant's list of a change. A report that is lost leaves the list behind, not the sandbox.
+    /// Tells the tenant's list of a change. A report that is lost leaves the list behind, not the sandbox; the next one makes up for it.
     pub async fn report(&self, stored: &Stored) {
         self.report_start(stored, None).await;
     }
@@ -298,10 +304,20 @@ impl Inner {
             started_at: record.started_at,
             facts: Some(ListedFacts::of(record)),
             start,
+            changes: stored.changes.untold().to_vec(),
         };
-        if let Err(error) = self.tell_tenant(&stored.tenant, "/sandboxes/report", &report).await {
+        let told = self.tell_tenant(&stored.tenant, "/sandboxes/report", &report).await;
+        let told = told.and_then(|()| report.changes.last().map_or(Ok(()), |last| self.forget_changes(last.number)));
+        if let Err(error) = told {
             self.complain("the tenant's list did not take a change of state", &error);
         }
+    }
+
+    /// The list has taken changes up to this number.
+    fn forget_changes(&self, number: u32) -> Result<()> {
+        // It may have been destroyed meanwhile.
+        let Some(mut stored) = self.load()? else { return Ok(()) };
+        if stored.changes.told(number) { self.save(&stored) } else { Ok(()) }
     }
 
     /// Logs what nobody is told.

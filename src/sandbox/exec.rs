@@ -22,14 +22,18 @@ use futures_util::{FutureExt, StreamExt};
 use sandbox_api::{EncodedBytes, ExecExit, ExecRequest, HEARTBEAT_SECONDS, OutputChunk, event};
 
 use crate::error::{Error, ErrorCode, Result};
-use crate::events::{Channel, Event, EventSink, ReaderGone};
+use crate::events::{Channel, Event, EventSink, Process, ReaderGone, Resumed};
 use crate::identifier::SandboxId;
+use crate::job::record::KILLED;
 use crate::platform::within;
-use crate::services::{BodyError, ControlRequest, RequestBody, Services};
+use crate::services::{BodyError, ControlRequest, RequestBody, Sandboxes, Services};
 use crate::sse::Decoder;
 
 /// Until the head of an answer; `sandboxd` answers a stream at once.
 const HEAD_DEADLINE: Duration = Duration::from_secs(5);
+
+/// Until the sandbox has killed a command and all its children, and has seen them gone.
+const KILL_DEADLINE: Duration = Duration::from_secs(25);
 
 /// A stream that is silent for this long is broken: it carries heartbeats.
 const SILENCE_LIMIT: Duration = Duration::from_secs(4 * HEARTBEAT_SECONDS);
@@ -79,6 +83,12 @@ impl Exec {
         Self { services, sandbox_id, request, events, boot_id: None, attached: false, passed_on: [0, 0] }
     }
 
+    /// The same for a command that was begun before: it is gone on with, and never begun.
+    pub fn going_on(self, resumed: Resumed) -> Self {
+        let Resumed { process, passed_on } = resumed;
+        Self { boot_id: Some(process.boot_id), attached: true, passed_on, ..self }
+    }
+
     /// Runs the command and returns how it ended. A success is any end that the sandbox tells of.
     pub async fn run(mut self) -> Result<ExecExit> {
         let mut why = String::new();
@@ -110,6 +120,7 @@ impl Exec {
             Err(error) => return Err(self.refused(error)),
         };
         self.boot_id = Some(response.boot_id.clone());
+        self.events.runs_as(&Process { sandbox_id: self.sandbox_id.clone(), boot_id: response.boot_id.clone() });
         let mut chunks = response.body.chunks();
         let mut decoder = Decoder::default();
         loop {
@@ -230,7 +241,7 @@ impl Exec {
         if fresh.is_empty() {
             return Ok(None);
         }
-        self.emit(Event::Output { channel, bytes: fresh, offset }).await
+        self.emit(Event::Output { channel, bytes: fresh, offset, step: None }).await
     }
 
     /// Tells the reader; when it has left, ends the command and confirms that.
@@ -238,22 +249,36 @@ impl Exec {
         match self.events.emit(event).await {
             Ok(()) => Ok(None),
             Err(ReaderGone) => {
-                let kill = ControlRequest {
-                    method: "POST",
-                    path: format!("/v1/execs/{}/kill", self.request.id),
-                    headers: Vec::new(),
-                    body: RequestBody::Json("{}".to_owned()),
-                    boot_id: self.boot_id.clone(),
-                    deadline: HEAD_DEADLINE,
-                };
+                let kill = killing(&self.request.id, self.boot_id.clone(), HEAD_DEADLINE);
                 let killed = self.services.sandboxes.control(&self.sandbox_id, kill).await;
-                let message = match killed {
-                    Ok(_) => "the reader of the stream left and the command was ended",
-                    Err(_) => "the reader of the stream left; the sandbox ends the command once its grace time is over",
-                };
-                Err(Broken::final_error(Error::new(ErrorCode::Interrupted, message)))
+                let interrupted = |message: &str| Error::new(ErrorCode::Interrupted, message);
+                Err(Broken::final_error(match killed {
+                    Ok(_) => {
+                        interrupted("the reader of the stream left and the command was ended").detail("reason", KILLED)
+                    }
+                    Err(_) => interrupted(
+                        "the reader of the stream left; the sandbox ends the command once its grace time is over",
+                    ),
+                }))
             }
         }
+    }
+}
+
+/// Has a command and all its children killed, and waits until they are seen to be gone.
+pub async fn kill(sandboxes: &dyn Sandboxes, process: &Process, id: &str) -> Result<()> {
+    let kill = killing(id, Some(process.boot_id.clone()), KILL_DEADLINE);
+    sandboxes.control(&process.sandbox_id, kill).await.map(drop)
+}
+
+fn killing(id: &str, boot_id: Option<String>, deadline: Duration) -> ControlRequest {
+    ControlRequest {
+        method: "POST",
+        path: format!("/v1/execs/{id}/kill"),
+        headers: Vec::new(),
+        body: RequestBody::Json("{}".to_owned()),
+        boot_id,
+        deadline,
     }
 }
 

@@ -12,6 +12,7 @@ use futures_util::future::LocalBoxFuture;
 use sandbox_api::{HostStart, Metrics, ResourcesReleased};
 
 use super::actor::{Inner, SharedWork, Stored};
+use super::change::Changes;
 use super::clock::arm;
 use super::record::{Create, Described, Destroyed, Record, StartReason, Woken, version_accepted};
 use super::settings::Update;
@@ -54,7 +55,7 @@ pub async fn create_and_start(inner: &Rc<Inner>, tenant: String, create: Create)
             let temporary = create.listed.origin == Origin::Exec;
             let record = Record::created(create.listed.sandbox_id, create.settings, created_at);
             let record = Record { temporary, git: create.git, ..record };
-            inner.save(&Stored { tenant, record, token: None })?;
+            inner.save(&Stored { tenant, record, token: None, changes: Changes::default() })?;
         }
     }
     match ensure_running(inner).await {
@@ -303,6 +304,10 @@ async fn end(inner: &Rc<Inner>, force: bool, patience: Duration) -> Result<Destr
         Err(_) if force => ResourcesReleased::default(),
         Err(error) => return Err(error),
     };
+    // What came before its end is told before it, as far as that can be.
+    if let Some(stored) = inner.load()?.filter(|stored| !stored.changes.untold().is_empty()) {
+        inner.report(&stored).await;
+    }
     // The list first: a sandbox that is listed and gone is mended by the next destruction, the reverse never.
     inner.tell_tenant(&stored.tenant, "/sandboxes/remove", &stored.record.sandbox_id).await?;
     // Platforms differ in whether the alarm goes with everything else.

@@ -1,5 +1,6 @@
 //! Sandboxes: isolated Linux machines that run code, one Durable Object each.
 
+pub mod change;
 pub mod container_errors;
 pub mod exec;
 pub mod files;

@@ -197,7 +197,8 @@ impl Processes {
                             let channel = if event.name == event::STDOUT { Channel::Stdout } else { Channel::Stderr };
                             next_offset = chunk.offset + u64::try_from(bytes.len()).unwrap_or(0);
                             failures = 0;
-                            self.tell(events, Event::Output { channel, bytes, offset: chunk.offset }).await?;
+                            self.tell(events, Event::Output { channel, bytes, offset: chunk.offset, step: None })
+                                .await?;
                         }
                         process_event::END => match serde_json::from_str::<LogsEnd>(&event.data) {
                             Ok(end) => {

@@ -7,6 +7,7 @@ use futures_util::FutureExt;
 use sandbox_api::ResourcesReleased;
 
 use super::actor::{Inner, Stored};
+use super::change::Changes;
 use super::clock::arm;
 use super::life::{DESTROY_DEADLINE, destroy_shared, join, lost};
 use super::record::{Destroyed, Record, StartReason};
@@ -93,7 +94,7 @@ pub async fn settle_start(inner: &Rc<Inner>) -> Result<()> {
 async fn clean_up(inner: &Rc<Inner>, tenant: String, sandbox_id: SandboxId) -> Result<Destroyed> {
     let now = inner.platform.now_millis();
     let record = Record::created(sandbox_id, super::settings::Settings::default(), now);
-    let transport = Transport::of(inner, &Stored { tenant, record, token: None });
+    let transport = Transport::of(inner, &Stored { tenant, record, token: None, changes: Changes::default() });
     let released = match transport {
         Ok(transport) => transport.destroy(CLEANUP_DEADLINE).await?,
         Err(_) => ResourcesReleased::default(),

@@ -8,20 +8,23 @@
 //! - `/keys`: [`super::keys::Keys`].
 //! - `/audit`, `/audit/verify`, `/audit/heads`: [`super::inquiry::Entries`], [`super::inquiry::Verified`], [`Head`]s.
 //! - `/audit/exports/first`: the first [`super::archive::Export`], or `null`.
+//! - `/cancel`: [`super::marks::Marked`]; `/cancelled`: whether the caller of a call wants it to end.
 //! - `/settle`: `null`; a second settlement of a call changes nothing.
 //! - `/sandboxes/list`: [`Listing`].
 //! - `/jobs/list`: [`super::jobs::JobListing`]; `/jobs/report`: `null`, said by the jobs' own objects.
 //! - `/metrics`: [`super::metrics::Report`].
 //! - `/usage`: [`super::usage::UsageReport`].
 //! - `/alerts`: [`super::alerts::AlertReport`].
+//! - `/webhooks/deliveries`: [`super::deliveries::DeliveryListing`].
 //! - `/sandboxes/ensure`, `/sandboxes/report`, `/sandboxes/remove`: `null`; said by the sandboxes' own objects.
 //!
 //! Every request is decided without awaiting between its first read and its last write, which makes it atomic. The alarm
 //! closes calls that nobody settled by their deadline, forgets what is older than the audit keeps, holds a few sandboxes of the
-//! list against their objects (`sweep.rs`), looks at budgets and delivers alerts (`watch.rs`), and
-//! exports the audit to R2 (`export.rs`).
+//! list against their objects (`sweep.rs`), looks at budgets (`watch.rs`), and exports the audit to R2 (`export.rs`). Messages to webhooks
+//! are sent beside it (`outbox.rs`): the alarm only begins what is due, so that no receiver holds it.
 
 use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
@@ -30,16 +33,18 @@ use worker::{
     DurableObject, Env, Request, Response, SqlStorage, SqlStorageValue, State as ObjectState, durable_object,
 };
 
-use super::admission::{ListRequest, Listed, Listing, StateReport};
+use super::admission::{Admission, ListRequest, Listed, Listing, StateReport};
 use super::audit::Head;
 use super::books::DAY_MILLIS;
 use super::export::ExportClock;
 use super::listing::Parameter;
 use super::metrics::{self, Metric, Sample};
-use super::{job_books, measure, shelf, sweep};
+use super::outbox::{self, OutboxClock};
+use super::{job_books, marked, measure, shelf, sweep};
 use crate::error::{Error, Result};
 use crate::identifier::SandboxId;
 use crate::sandbox::state::State;
+use crate::webhook::event::{Event, EventType};
 use crate::workers::internal::answer;
 
 /// Longest time between two looks at sandboxes. Unsettled calls are looked at when the first of them is overdue.
@@ -53,10 +58,17 @@ const MOST_LISTED: u32 = 500;
 
 #[durable_object(alarm)]
 pub struct TenantActor {
-    state: ObjectState,
+    inner: Rc<Inner>,
+}
+
+/// What the steps of the object share.
+pub(super) struct Inner {
+    pub(super) state: ObjectState,
     pub(super) env: Env,
     /// When the alarm is known to be due: asking costs reads.
     alarm_at: Cell<Option<i64>>,
+    /// Calls that look for room among their key's calls at once.
+    pub(super) looking: Cell<u32>,
     /// Where the books stand, once it was read.
     pub(super) head: RefCell<Option<Head>>,
     /// Whether anything was counted that budgets were not held against yet.
@@ -64,6 +76,7 @@ pub struct TenantActor {
     /// Whether the tenant's name is known to be stored.
     knows_name: Cell<bool>,
     pub(super) export_clock: ExportClock,
+    pub(super) outbox: OutboxClock,
 }
 
 #[derive(Deserialize)]
@@ -103,61 +116,76 @@ const OPEN_CALL_COLUMNS: [(&str, &str); 5] = [
 impl DurableObject for TenantActor {
     fn new(state: ObjectState, env: Env) -> Self {
         let sql = state.storage().sql();
-        for statement in SCHEMA.iter().chain(shelf::SCHEMA).chain(job_books::SCHEMA) {
+        let more = shelf::SCHEMA.iter().chain(job_books::SCHEMA).chain(outbox::SCHEMA).chain(marked::SCHEMA);
+        for statement in SCHEMA.iter().chain(more) {
             if let Err(error) = sql.exec(statement, None) {
                 worker::console_error!("the tables of a tenant could not be made: {error}");
             }
         }
-        let tenant = Self {
+        let inner = Inner {
             state,
             env,
             alarm_at: Cell::new(None),
+            looking: Cell::new(0),
             head: RefCell::new(None),
             used_since_look: Cell::new(true),
             knows_name: Cell::new(false),
             export_clock: ExportClock::default(),
+            outbox: OutboxClock::default(),
         };
-        if let Err(error) = tenant.complete_tables() {
+        if let Err(error) = inner.complete_tables() {
             worker::console_error!("the tables of a tenant could not be completed: {:?}", error.cause);
         }
-        tenant
+        Self { inner: Rc::new(inner) }
     }
 
     async fn fetch(&self, mut request: Request) -> worker::Result<Response> {
+        let inner = &self.inner;
         let path = request.path();
         let body = request.text().await?;
         let response = match path.as_str() {
-            "/admit" => answer(read(&body).and_then(|request| self.admit(&request))),
-            "/identify" => answer(read(&body).and_then(|principal| self.identify(&principal, now()))),
-            "/keys" => answer(read(&body).and_then(|request| self.keys(request))),
-            "/audit" => answer(read(&body).and_then(|request| self.entries(&request))),
-            "/audit/verify" => answer(read(&body).and_then(|request| self.verify(&request))),
-            "/audit/exports/first" => answer(self.first_export()),
-            "/audit/heads" => answer(read::<Vec<i64>>(&body).and_then(|places| self.heads(&places))),
-            "/settle" => answer(read(&body).and_then(|settlement| self.settle(&settlement))),
-            "/metrics" => answer(read(&body).and_then(|request| measure::report(self, &request))),
-            "/alerts" => answer(read(&body).and_then(|request| self.alerts(request))),
-            "/usage" => answer(read(&body).and_then(|request| self.usage(&request))),
-            "/jobs/list" => answer(read(&body).and_then(|request| self.jobs(&request))),
-            "/jobs/report" => answer(read(&body).and_then(|report| self.take_report(&report))),
-            "/sandboxes/list" => answer(read(&body).and_then(|request| self.list(&request))),
-            "/sandboxes/report" => answer(read(&body).and_then(|report| self.report(report))),
-            "/sandboxes/ensure" => answer(read(&body).and_then(|listed| self.ensure(&listed))),
-            "/sandboxes/remove" => answer(read(&body).and_then(|id| self.remove(&id))),
+            "/admit" => match read(&body) {
+                Ok(request) => answer(inner.admit_when_settled(&request).await),
+                Err(error) => answer::<Admission>(Err(error)),
+            },
+            "/identify" => answer(read(&body).and_then(|principal| inner.identify(&principal, now()))),
+            "/keys" => answer(read(&body).and_then(|request| inner.keys(request))),
+            "/audit" => answer(read(&body).and_then(|request| inner.entries(&request))),
+            "/audit/verify" => answer(read(&body).and_then(|request| inner.verify(&request))),
+            "/audit/exports/first" => answer(inner.first_export()),
+            "/audit/heads" => answer(read::<Vec<i64>>(&body).and_then(|places| inner.heads(&places))),
+            "/settle" => answer(read(&body).and_then(|settlement| inner.settle(&settlement))),
+            "/metrics" => answer(read(&body).and_then(|request| measure::report(inner, &request))),
+            "/alerts" => answer(read(&body).and_then(|request| inner.alerts(request))),
+            "/webhooks/deliveries" => answer(read(&body).and_then(|request| inner.deliveries(&request))),
+            "/usage" => answer(read(&body).and_then(|request| inner.usage(&request))),
+            "/jobs/list" => answer(read(&body).and_then(|request| inner.jobs(&request))),
+            "/jobs/report" => answer(read(&body).and_then(|report| inner.take_report(&report))),
+            "/sandboxes/list" => answer(read(&body).and_then(|request| inner.list(&request))),
+            "/sandboxes/report" => answer(read(&body).and_then(|report| inner.report(report))),
+            "/sandboxes/ensure" => answer(read(&body).and_then(|listed| inner.ensure(&listed))),
+            "/sandboxes/remove" => answer(read(&body).and_then(|id| inner.remove(&id))),
+            "/cancel" => answer(read(&body).and_then(|request| inner.cancel(&request))),
+            "/cancelled" => answer(read::<String>(&body).and_then(|call_id| inner.is_cancelled(&call_id))),
             _ => Response::error("no such route", 404),
         };
-        self.ensure_alarm().await;
+        outbox::send_due(inner);
+        inner.ensure_alarm().await;
         response
     }
 
     async fn alarm(&self) -> worker::Result<Response> {
-        self.alarm_at.set(None);
-        if let Err(error) = self.sweep() {
+        let inner = &self.inner;
+        inner.alarm_at.set(None);
+        if let Err(error) = inner.sweep() {
             worker::console_error!("the sweep of a tenant failed: {:?}", error.cause);
         }
-        let jobs = job_books::ask_about_new(self);
-        futures_util::future::join4(sweep::run(self), self.deliver(), self.export(), jobs).await;
-        self.ensure_alarm().await;
+        inner.outbox.look();
+        outbox::send_due(inner);
+        let jobs = job_books::ask_about_new(inner);
+        futures_util::future::join3(sweep::run(inner), inner.export(), jobs).await;
+        outbox::send_due(inner);
+        inner.ensure_alarm().await;
         Response::empty()
     }
 }
@@ -184,7 +212,7 @@ pub(super) fn now() -> i64 {
     i64::try_from(worker::Date::now().as_millis()).unwrap_or(i64::MAX)
 }
 
-impl TenantActor {
+impl Inner {
     /// What was added to the tables since they were first made.
     fn complete_tables(&self) -> Result<()> {
         self.write(&metrics::schema(), Vec::new())?;
@@ -277,18 +305,29 @@ impl TenantActor {
         let Some(listed) = self.listed(&report.sandbox_id)? else {
             return Ok(());
         };
+        let changes = report.changes.clone();
         let told = listed.clone().told(report);
         if listed.started_at != told.started_at || told.state != State::Running {
             self.count_running(&listed, now())?;
         }
-        self.store_listed(&told)
+        self.store_listed(&told)?;
+        let tenant = self.name()?.unwrap_or_default();
+        let news = changes.iter().filter(|change| change.number > listed.changes_told);
+        news.filter_map(|change| Event::of_sandbox_change(&tenant, &told, change))
+            .try_for_each(|event| self.tell(&event))
+    }
+
+    /// Lists a sandbox that is there from now on.
+    pub(super) fn add_listed(&self, listed: &Listed, tenant: &str) -> Result<()> {
+        self.store_listed(listed)?;
+        self.tell(&Event::of_sandbox(tenant, listed, EventType::SandboxCreated, listed.created_at))
     }
 
     /// Lists a sandbox that is being created, unless it is listed.
     fn ensure(&self, listed: &Listed) -> Result<()> {
         match self.listed(&listed.sandbox_id)? {
             Some(_) => Ok(()),
-            None => self.store_listed(listed),
+            None => self.add_listed(listed, &self.name()?.unwrap_or_default()),
         }
     }
 
@@ -296,6 +335,9 @@ impl TenantActor {
         if let Some(listed) = self.listed(id)? {
             self.count_running(&listed, now())?;
             measure::add(self, &Sample::new(Metric::Destroyed, "", None, None, now()));
+            let tenant = self.name()?.unwrap_or_default();
+            let listed = Listed { state: State::Destroyed, ..listed };
+            self.tell(&Event::of_sandbox(&tenant, &listed, EventType::SandboxDestroyed, now()))?;
         }
         self.write("DELETE FROM sandbox_checks WHERE sandbox_id = ?", vec![id.as_str().into()])?;
         self.write("DELETE FROM sandboxes WHERE sandbox_id = ?", vec![id.as_str().into()])
@@ -309,6 +351,8 @@ impl TenantActor {
         self.forget_usage(now)?;
         self.forget_answers(now)?;
         self.forget_jobs(now)?;
+        self.tidy_outbox(now)?;
+        self.forget_old_marks(now)?;
         self.forget_records(now)
     }
 
@@ -326,14 +370,16 @@ impl TenantActor {
         let listed = some("sandboxes")?.then(|| now + millis(sweep::interval(self)));
         let daily = some("audit")?.then_some(now + DAY_MILLIS);
         let unknown_job = self.next_unknown_job()?.map(|at| at.max(now + millis(sweep::interval(self)) / 4));
-        let alert = self.next_alert(now, millis(sweep::interval(self)))?;
-        Ok([overdue, listed, daily, unknown_job, alert, self.next_export(now)?].into_iter().flatten().min())
+        let look = self.next_look(now, millis(sweep::interval(self)))?;
+        let message = self.next_message(now)?;
+        Ok([overdue, listed, daily, unknown_job, look, message, self.next_export(now)?].into_iter().flatten().min())
     }
 
     /// Sets the alarm, unless one is known to be due early enough for whatever a call can have left open.
-    async fn ensure_alarm(&self) {
+    pub(super) async fn ensure_alarm(&self) {
         let known = self.alarm_at.get();
-        if known.is_some_and(|at| at <= now() + millis(sweep::interval(self))) {
+        let early_enough = self.outbox.due_at.get().unwrap_or(i64::MAX).min(now() + millis(sweep::interval(self)));
+        if known.is_some_and(|at| at <= early_enough) {
             return;
         }
         let due = match self.next_sweep() {

@@ -6,18 +6,19 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::approval::{ArgumentRule, Inspected, Judgement, Reason};
+use super::approval::{ArgumentRule, Inspected, Judgement};
 use super::credential::{Credential, Principal};
 use super::idempotency::{self, Answer, First, Resolution, Wanted};
 use super::keyring::KeyRecord;
 use super::limits::{HOUR, Limits, MINUTE, Standing, Window, quota_exceeded, rate_limited, seconds_to_next_day};
+use super::marks::Mark;
 use super::permissions::{Permissions, Requirement};
 use super::token::ROOT_KEY_ID;
 use super::usage::Spent;
 use crate::error::{Error, ErrorCode, Result};
 use crate::guardrails::RateClass;
 use crate::identifier::SandboxId;
-use crate::job::record::Job;
+use crate::job::record::{Approval, Job, StepOf};
 use crate::registry;
 
 pub use super::claim::{Origin, SandboxClaim};
@@ -30,6 +31,8 @@ pub enum Manner {
     /// At once, or as a job where it has to be approved first.
     #[default]
     Ordinary,
+    /// As a job, since the caller does not wait.
+    Deferred,
     /// At once or never: its bytes cannot wait.
     Raw,
     /// It only says what it would do.
@@ -56,6 +59,9 @@ pub struct AdmissionRequest {
     pub claim: SandboxClaim,
     #[serde(default)]
     pub manner: Manner,
+    /// The pipeline that makes the call, which becomes a job without counting as one more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step_of: Option<StepOf>,
     /// How its arguments stand against the rules for approval, where that was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inspected: Option<Inspected>,
@@ -64,6 +70,12 @@ pub struct AdmissionRequest {
     pub verdict: Option<Error>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotency: Option<Wanted>,
+    /// Who is told of the job, if the call becomes one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub webhook_url: Option<String>,
+    /// What its caller calls it by, where the caller may end it from another connection.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mark: Option<Mark>,
     pub at: i64,
     /// When the call counts as never settled.
     pub deadline_at: i64,
@@ -181,6 +193,8 @@ pub struct Known<'a> {
     pub first: Option<&'a First>,
     /// The sandbox that the call names, if it is in the list.
     pub listed: Option<&'a Listed>,
+    /// Jobs of the tenant that are carried out or are next.
+    pub busy_jobs: u32,
 }
 
 /// What the tenant's object does with a call.
@@ -203,8 +217,8 @@ pub enum DecisionKind {
     Job,
     /// It depends on its arguments.
     Inspect(Vec<ArgumentRule>),
-    /// It waits until it is approved.
-    Defer { reason: Reason, expires_at: i64 },
+    /// It becomes a job, which waits until it is approved where that is needed.
+    Defer(Option<Approval>),
     Refuse {
         error: Error,
         /// Whether the books say so: not of strangers, and of calls over the limit only the first in a minute.
@@ -221,7 +235,8 @@ pub enum DecisionKind {
 /// 5. the other limits: open calls, sandbox operations (429);
 /// 6. what is wrong with the call itself (400, 404);
 /// 7. the sandbox it names, or makes: whether it is there and in sight (404, 403, 409), and how many there may be (429);
-/// 8. whether it has to be approved first: then it becomes a job, or where it cannot wait it is refused (403).
+/// 8. whether it has to be approved first: then it becomes a job, or where it cannot wait it is refused (403);
+/// 9. whether its caller waits: otherwise it becomes a job too, if there may be one more (429).
 pub fn decide(request: &AdmissionRequest, known: &Known<'_>) -> Decision {
     // A job was counted when it was asked for.
     let is_counted = request.manner != Manner::Attempt;
@@ -236,7 +251,8 @@ pub fn decide(request: &AdmissionRequest, known: &Known<'_>) -> Decision {
     let permissions = match permissions {
         Ok(permissions) => permissions,
         Err(error) => {
-            let recorded = windows.is_some_and(|windows| windows.refused == 1);
+            // A step is asked for again.
+            let recorded = request.step_of.is_none() && windows.is_some_and(|windows| windows.refused == 1);
             return Decision { windows, standing, kind: DecisionKind::Refuse { error, recorded } };
         }
     };
@@ -244,7 +260,8 @@ pub fn decide(request: &AdmissionRequest, known: &Known<'_>) -> Decision {
     let mut limited = of_the_key.map(|(limits, windows)| Limited { limits, windows, used: known.used });
     let kind = rule(request, known, permissions, limited.as_mut()).unwrap_or_else(|error| {
         // The job of an attempt tells how it ended.
-        DecisionKind::Refuse { error, recorded: is_counted }
+        let is_asked_again = request.step_of.is_some() && error.retryable;
+        DecisionKind::Refuse { error, recorded: is_counted && !is_asked_again }
     });
     Decision { windows: limited.map(|limited| limited.windows), standing, kind }
 }
@@ -293,7 +310,7 @@ struct Limited {
     used: Used,
 }
 
-/// Rules 3 to 8.
+/// Rules 3 to 9.
 fn rule(
     request: &AdmissionRequest,
     known: &Known<'_>,
@@ -369,9 +386,17 @@ fn rule(
             return Err(Error::new(ErrorCode::PayloadTooLarge, message).detail("reason", "needs_approval"));
         }
         Judgement::Waits(reason) => {
-            limited.as_deref().map_or(Ok(()), Limited::jobs)?;
-            return Ok(DecisionKind::Defer { reason, expires_at: permissions.approval.expires_at(request.at) });
+            limited.as_deref().filter(|_| request.step_of.is_none()).map_or(Ok(()), Limited::jobs)?;
+            let expires_at = permissions.approval.expires_at(request.at);
+            return Ok(DecisionKind::Defer(Some(Approval { reason, expires_at, decision: None })));
         }
+    }
+    if request.step_of.is_some() {
+        return Ok(DecisionKind::Defer(None));
+    }
+    if request.manner == Manner::Deferred {
+        limited.as_deref().map_or(Ok(()), Limited::jobs)?;
+        return busy(known.busy_jobs).map(|()| DecisionKind::Defer(None));
     }
     // Only what is admitted uses an operation up.
     if let (Some(limited), Some(operations)) = (limited.as_deref_mut(), operations) {
@@ -382,12 +407,24 @@ fn rule(
 
 fn approval(request: &AdmissionRequest, permissions: &Permissions) -> Judgement {
     match request.manner {
-        Manner::Ordinary | Manner::Raw => {
+        Manner::Ordinary | Manner::Deferred | Manner::Raw => {
             let Requirement { tool, approval, destructive, .. } = &request.requirement;
             permissions.approval.judge(tool, *approval, *destructive, request.inspected.as_ref())
         }
         Manner::Preview | Manner::Attempt => Judgement::Free,
     }
+}
+
+/// Most jobs of a tenant that are carried out or are next.
+pub const MOST_BUSY_JOBS: u32 = 200;
+
+/// Whether the tenant may have one more job that nobody has to approve.
+fn busy(jobs: u32) -> Result<()> {
+    if jobs < MOST_BUSY_JOBS {
+        return Ok(());
+    }
+    let message = format!("{MOST_BUSY_JOBS} jobs of this tenant are not over; wait until one is, or cancel one");
+    Err(quota_exceeded("busyJobs", message, MOST_BUSY_JOBS, 10))
 }
 
 impl Limited {
@@ -478,7 +515,8 @@ impl From<&AdmissionRequest> for Intent {
             key_id: request.principal.key_id.clone(),
             token_id: match &request.principal.credential {
                 Credential::Token { token_id, .. } => Some(token_id.clone()),
-                Credential::Root | Credential::Key { .. } | Credential::Job { .. } => None,
+                Credential::Job { token_id, .. } => token_id.clone(),
+                Credential::Root | Credential::Key { .. } => None,
             },
             arguments: request.arguments.clone(),
             arguments_signature: request.arguments_signature.clone(),

@@ -3,34 +3,30 @@
 //! A budget is looked at again and again while it can have changed; at 80 and at 100 percent an alert is written down, once for each
 //! budget, period and size. Its id follows from these, so that it is the same however often it is found or sent.
 //!
-//! ```text
-//! pending ──taken──▶ delivered
-//!    │  ▲
-//!    │  └─ not taken: after a pause
-//!    └─ not taken too often ──▶ failed              none: there was no webhook
-//! ```
-//!
-//! This file is pure; `watch.rs` stores and sends.
+//! This file is pure; `watch.rs` stores, and `outbox.rs` sends.
+
+use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use utoipa::ToSchema;
 
+use super::deliveries::{DeliveryRow, DeliveryState};
 use super::limits::{day_of, millis_today};
 use super::prices::{Prices, rounded};
 use super::usage::{Quantities, day_text, month_of, month_start, month_text};
 use crate::platform::rfc3339;
-use crate::webhook::schedule::{Attempt, pause_after};
+use crate::webhook::event::EventType;
+
+/// Days that alerts are kept: longer than any period of a budget, so that none is written down twice.
+pub const KEPT_DAYS: i64 = 100;
 
 /// Percent of a budget at which there is an alert.
 const THRESHOLDS: [u32; 2] = [80, 100];
 
 /// Type of the message to a webhook.
-const MESSAGE_TYPE: &str = "budget.threshold_reached";
-
-/// Most characters of what is told of a failure.
-const LONGEST_FAILURE: usize = 300;
+pub const MESSAGE_TYPE: &str = "budget.threshold_reached";
 
 /// What a budget is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -76,15 +72,15 @@ impl Standing {
     }
 
     /// Alerts that there have to be at this standing.
-    pub fn alerts(&self, tenant: &str, at: i64, has_webhook: bool) -> impl Iterator<Item = Alert> {
+    pub fn alerts(&self, tenant: &str, at: i64) -> impl Iterator<Item = Alert> {
         THRESHOLDS.into_iter().filter(|threshold| self.has_reached(*threshold)).map(move |threshold| Alert {
             alert_id: self.alert_id(tenant, threshold),
             at: rfc3339(at),
             threshold_percent: threshold,
             standing: self.clone(),
-            delivery: if has_webhook { Delivery::Pending } else { Delivery::None },
+            delivery: Delivery::None,
             attempts: 0,
-            next_attempt_at: has_webhook.then(|| rfc3339(at)),
+            next_attempt_at: None,
             delivered_at: None,
             failure: None,
         })
@@ -107,11 +103,11 @@ pub enum Delivery {
     None,
     Pending,
     Delivered,
-    /// It was tried too often.
+    /// It was given up.
     Failed,
 }
 
-/// One alert, as it is stored and told.
+/// One alert, as it is told; stored without what became of its message.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Alert {
@@ -139,7 +135,7 @@ pub struct Alert {
 }
 
 impl Alert {
-    /// The body of its message, the same in every attempt.
+    /// The body of its message.
     pub fn message(&self, tenant: &str) -> String {
         json!({ "type": MESSAGE_TYPE, "timestamp": self.at, "data": self.data(tenant) }).to_string()
     }
@@ -169,29 +165,33 @@ impl Alert {
         data
     }
 
-    /// The same after an attempt, and when the next is due.
-    pub fn after(self, attempt: Attempt, now: i64) -> (Self, Option<i64>) {
-        let attempts = self.attempts + 1;
-        let why = match attempt {
-            Attempt::Taken => {
-                let (delivery, delivered_at) = (Delivery::Delivered, Some(rfc3339(now)));
-                return (Self { delivery, delivered_at, attempts, next_attempt_at: None, ..self }, None);
-            }
-            Attempt::Failed(why) => why.chars().take(LONGEST_FAILURE).collect::<String>(),
+    /// Subject of its message.
+    pub fn subject(&self) -> String {
+        format!("alert/{}", self.alert_id)
+    }
+
+    /// The same with what became of its message, where there was one.
+    pub fn with(self, message: Option<DeliveryRow>) -> Self {
+        let Some(message) = message else { return self };
+        let (delivery, next_attempt_at, delivered_at) = match message.state() {
+            DeliveryState::Pending => (Delivery::Pending, message.due_at, None),
+            DeliveryState::Delivered => (Delivery::Delivered, None, message.ended_at),
+            DeliveryState::Failed => (Delivery::Failed, None, None),
         };
-        let pause = pause_after(attempts).and_then(|pause| i64::try_from(pause.as_millis()).ok());
-        let due = pause.map(|pause| now + pause);
-        let delivery = if due.is_some() { Delivery::Pending } else { Delivery::Failed };
-        (Self { delivery, attempts, next_attempt_at: due.map(rfc3339), failure: Some(why), ..self }, due)
+        let (next_attempt_at, delivered_at) = (next_attempt_at.map(rfc3339), delivered_at.map(rfc3339));
+        let DeliveryRow { attempts, failure, .. } = message;
+        Self { delivery, attempts, next_attempt_at, delivered_at, failure, ..self }
     }
 }
 
-/// Whom alerts go to, and when storage is much.
+/// Where the tenant's webhook is and what it is told beside alerts, and when storage is much.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AlertSettings {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub webhook_url: Option<String>,
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub webhook_events: BTreeSet<EventType>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storage_warning_bytes: Option<i64>,
 }
@@ -294,7 +294,7 @@ mod tests {
     }
 
     fn thresholds(standing: &Standing) -> Vec<u32> {
-        standing.alerts("t", NOW, true).map(|alert| alert.threshold_percent).collect()
+        standing.alerts("t", NOW).map(|alert| alert.threshold_percent).collect()
     }
 
     #[test]
@@ -306,9 +306,9 @@ mod tests {
 
     #[test]
     fn the_same_alert_has_the_same_id_and_another_one_has_another() {
-        let id = |standing: &Standing| standing.alerts("t", NOW, true).next().unwrap().alert_id;
+        let id = |standing: &Standing| standing.alerts("t", NOW).next().unwrap().alert_id;
         let first = id(&standing(8.0));
-        assert_eq!(first, standing(9.0).alerts("t", NOW + 5, false).next().unwrap().alert_id);
+        assert_eq!(first, standing(9.0).alerts("t", NOW + 5).next().unwrap().alert_id);
         let others = [
             Standing { limit: 9.0, ..standing(9.0) },
             Standing { key_id: None, ..standing(9.0) },
@@ -316,31 +316,43 @@ mod tests {
             Standing { budget: BudgetKind::StorageBytes, ..standing(9.0) },
         ];
         assert!(others.iter().all(|other| id(other) != first));
-        assert_ne!(standing(10.0).alerts("t", NOW, true).last().unwrap().alert_id, first);
-        assert_ne!(standing(9.0).alerts("u", NOW, true).next().unwrap().alert_id, first);
+        assert_ne!(standing(10.0).alerts("t", NOW).last().unwrap().alert_id, first);
+        assert_ne!(standing(9.0).alerts("u", NOW).next().unwrap().alert_id, first);
     }
 
     #[test]
-    fn an_alert_is_tried_until_it_is_taken_or_given_up() {
-        let alert = standing(8.0).alerts("t", NOW, true).next().unwrap();
-        let (alert, due) = alert.after(Attempt::Failed("answered 503".into()), NOW);
-        assert_eq!((alert.delivery, alert.attempts, due), (Delivery::Pending, 1, Some(NOW + 5_000)));
-        let (taken, due) = alert.clone().after(Attempt::Taken, NOW + 5_000);
+    fn an_alert_says_what_became_of_its_message() {
+        let alert = standing(8.0).alerts("t", NOW).next().unwrap();
+        assert_eq!(alert.clone().with(None).delivery, Delivery::None);
+        let waiting = DeliveryRow {
+            seq: 1,
+            message_id: alert.alert_id.clone(),
+            kind: MESSAGE_TYPE.into(),
+            subject: alert.subject(),
+            receiver: String::new(),
+            made_at: NOW,
+            attempts: 1,
+            due_at: Some(NOW + 5_000),
+            ended_at: None,
+            is_delivered: 0,
+            failure: Some("answered 503".into()),
+        };
+        let told = alert.clone().with(Some(waiting.clone()));
         assert_eq!(
-            (taken.delivery, taken.attempts, due, taken.next_attempt_at.is_none()),
-            (Delivery::Delivered, 2, None, true)
+            (told.delivery, told.attempts, told.failure.as_deref()),
+            (Delivery::Pending, 1, Some("answered 503"))
         );
-        let mut tried = (alert, Some(0));
-        while tried.1.is_some() {
-            tried = tried.0.after(Attempt::Failed("x".repeat(1000)), NOW);
-        }
-        assert_eq!((tried.0.delivery, tried.0.attempts), (Delivery::Failed, 9));
-        assert_eq!(tried.0.failure.unwrap().len(), LONGEST_FAILURE);
+        assert_eq!(told.next_attempt_at, Some(rfc3339(NOW + 5_000)));
+        let ended = DeliveryRow { ended_at: Some(NOW + 6_000), ..waiting };
+        let failed = alert.clone().with(Some(ended.clone()));
+        assert_eq!((failed.delivery, &failed.next_attempt_at, &failed.delivered_at), (Delivery::Failed, &None, &None));
+        let taken = alert.with(Some(DeliveryRow { is_delivered: 1, ..ended }));
+        assert_eq!((taken.delivery, taken.delivered_at), (Delivery::Delivered, Some(rfc3339(NOW + 6_000))));
     }
 
     #[test]
-    fn the_message_says_whose_budget_it_is_and_is_the_same_in_every_attempt() {
-        let alert = standing(8.5).alerts("t", NOW, true).next().unwrap();
+    fn the_message_says_whose_budget_it_is() {
+        let alert = standing(8.5).alerts("t", NOW).next().unwrap();
         let message: Value = serde_json::from_str(&alert.message("default")).unwrap();
         let wanted = json!({
             "type": "budget.threshold_reached", "timestamp": "2026-11-28T12:00:00.000Z",
@@ -350,8 +362,6 @@ mod tests {
             },
         });
         assert_eq!(message, wanted);
-        let (later, _) = alert.clone().after(Attempt::Failed("x".into()), NOW + 9);
-        assert_eq!(later.message("default"), alert.message("default"));
         assert_eq!(alert.line("default")["level"], "warn");
     }
 

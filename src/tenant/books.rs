@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use worker::SqlCursor;
 
-use super::actor::{TenantActor, TextRow, read, values, whole};
+use super::actor::{Inner, TextRow, read, values, whole};
 use super::audit::{Head, Record};
 use super::inquiry::{AuditRequest, Entries, Entry, MOST_VERIFIED, Verified, VerifyRequest};
 use crate::error::{Error, Result};
@@ -59,7 +59,7 @@ impl From<AuditRow> for Record {
     }
 }
 
-impl TenantActor {
+impl Inner {
     /// Where the books stand.
     pub(super) fn head(&self) -> Result<Head> {
         if let Some(head) = self.head.borrow().clone() {

@@ -1,8 +1,10 @@
 //! Calls in the tenant's storage: decided on, open, settled.
 
+use std::time::Duration;
+
 use serde::Deserialize;
 
-use super::actor::{TenantActor, TextRow, whole};
+use super::actor::{Inner, TextRow, whole};
 use super::admission::{
     Admission, AdmissionRequest, Admitted, Counted, DecisionKind, Identified, Intent, Known, Manner, May, Outcome,
     Ruling, SandboxClaim, Settlement, Used, Windows, decide, gives_back, who,
@@ -17,6 +19,8 @@ use super::token::ROOT_KEY_ID;
 use super::usage::{Spent, Use};
 use crate::error::{Error, ErrorCode, Result};
 use crate::guardrails::RateClass;
+use crate::webhook::address;
+use crate::workers::internal::pause;
 
 /// Sandboxes named to a caller that asked for one that is not there.
 const MOST_NAMED: usize = 20;
@@ -39,9 +43,56 @@ struct OverdueRow {
     asked_at: f64,
 }
 
-impl TenantActor {
+/// Looks for room among a key's calls at once before one more is refused, and the pause between two of them.
+const LOOKS_FOR_ROOM: u32 = 20;
+const LOOK_PAUSE: Duration = Duration::from_millis(50);
+
+/// Calls of a tenant that look at once; whoever comes beyond them is refused at once.
+const MOST_LOOKING: u32 = 32;
+
+impl Inner {
+    /// The same once there is room among the key's calls at once, or there was none for a second. A call is settled a moment after its
+    /// answer, and whoever asks for one after the other is not refused for that moment.
+    pub(super) async fn admit_when_settled(&self, request: &AdmissionRequest) -> Result<Admission> {
+        if self.is_full(request)? && self.looking.get() < MOST_LOOKING {
+            self.looking.set(self.looking.get() + 1);
+            for _ in 0..LOOKS_FOR_ROOM {
+                pause(LOOK_PAUSE).await;
+                if !self.is_full(request).unwrap_or(false) {
+                    break;
+                }
+            }
+            self.looking.set(self.looking.get().saturating_sub(1));
+        }
+        self.admit(request)
+    }
+
+    /// Whether the key has used its calls at once; one that may have none at all never gets room.
+    fn is_full(&self, request: &AdmissionRequest) -> Result<bool> {
+        let key_id = request.principal.key_id.as_str();
+        if key_id == ROOT_KEY_ID {
+            return Ok(false);
+        }
+        let open_calls = self.open_calls(key_id)?;
+        if open_calls == 0 {
+            return Ok(false);
+        }
+        let key = self.key(key_id)?;
+        Ok(key.is_some_and(|key| (1..=open_calls).contains(&key.limits.concurrent_calls())))
+    }
+
+    /// What is wrong with the webhook of a call: whether private addresses are open is known here.
+    fn check_webhook(&self, request: &AdmissionRequest) -> Result<()> {
+        let Some(url) = &request.webhook_url else { return Ok(()) };
+        address::check_header(url, self.reach())?;
+        self.webhook_keys(&request.principal.tenant).map(drop)
+    }
+
     /// Decides on a call, and writes what the decision says, in one turn.
     pub(super) fn admit(&self, request: &AdmissionRequest) -> Result<Admission> {
+        let verdict = if request.verdict.is_none() { self.check_webhook(request).err() } else { None };
+        let refused = verdict.map(|verdict| AdmissionRequest { verdict: Some(verdict), ..request.clone() });
+        let request = refused.as_ref().unwrap_or(request);
         // 1. What is known.
         let key_id = request.principal.key_id.as_str();
         let is_limited = key_id != ROOT_KEY_ID;
@@ -66,7 +117,9 @@ impl TenantActor {
         let payer = listed.as_ref().map_or(key_id, |listed| listed.owner.as_str());
         let runs = request.claim.has_run(listed.as_ref());
         let budget = if runs { self.budget(payer, request.at)? } else { None };
-        let known = Known { key: key.as_ref(), used, budget, first: first.as_ref(), listed: listed.as_ref() };
+        let busy_jobs = if request.manner == Manner::Deferred { self.busy_jobs()? } else { 0 };
+        let (key, first) = (key.as_ref(), first.as_ref());
+        let known = Known { key, used, budget, first, listed: listed.as_ref(), busy_jobs };
         // 2. The decision.
         let decision = decide(request, &known);
         // 3. What it changes.
@@ -84,7 +137,7 @@ impl TenantActor {
             }
             DecisionKind::Admit { permissions, limits, list } => {
                 if let Some(list) = list {
-                    self.store_listed(&list)?;
+                    self.add_listed(&list, &request.principal.tenant)?;
                     measure::add(
                         self,
                         &Sample::new(Metric::Created, &request.requirement.tool, None, None, request.at),
@@ -97,25 +150,30 @@ impl TenantActor {
                     self.append(request.at, &request.call_id, "intent", &Intent::from(request))?;
                 }
                 self.open(request)?;
+                self.keep_mark(request, false)?;
                 if let Some(wanted) = wanted {
                     self.hold(&holder, wanted, &request.call_id, request.at, request.deadline_at)?;
                 }
                 Ruling::Admitted(Admitted { listed, permissions, limits })
             }
             DecisionKind::Replay => {
-                let call_id = first.map(|first| first.call_id).unwrap_or_default();
+                let call_id = first.map(|first| first.call_id.clone()).unwrap_or_default();
                 self.close(request, Outcome::Replayed)?;
                 self.count_call(request, None);
                 Ruling::Replayed(self.kept(&call_id)?)
             }
             DecisionKind::Job => {
-                let job = first.as_ref().map(|first| self.job(&first.call_id)).transpose()?.flatten();
+                let job = first.map(|first| self.job(&first.call_id)).transpose()?.flatten();
                 Ruling::Job(Box::new(job.ok_or_else(|| Error::internal("the job of an idempotency key is gone"))?))
             }
             DecisionKind::Inspect(rules) => return Ok(Admission { standing: None, ruling: Ruling::Inspect(rules) }),
-            DecisionKind::Defer { reason, expires_at } => {
+            DecisionKind::Defer(approval) => {
                 self.know_name(&request.principal.tenant)?;
-                Ruling::Deferred(Box::new(self.defer(request, reason, expires_at, listed.as_ref())?))
+                // Who asks for what has to be approved is answered at once.
+                if approval.is_none() {
+                    self.keep_mark(request, true)?;
+                }
+                Ruling::Deferred(Box::new(self.defer(request, approval, listed.as_ref())?))
             }
             DecisionKind::Refuse { error, .. } if is_attempt => Ruling::Refused(error),
             DecisionKind::Refuse { error, recorded } => {
@@ -123,7 +181,7 @@ impl TenantActor {
                     self.close(request, Outcome::Refused(error.code))?;
                 }
                 self.count_call(request, Some(error.code));
-                Ruling::Refused(self.naming_what_is_there(error, request, key.as_ref().map(|key| &key.permissions))?)
+                Ruling::Refused(self.naming_what_is_there(error, request, key.map(|key| &key.permissions))?)
             }
         };
         Ok(Admission { standing: decision.standing, ruling })
@@ -196,14 +254,20 @@ impl TenantActor {
 
     /// What a caller may do; counted, since it is asked as often as a caller likes.
     pub(super) fn identify(&self, principal: &Principal, now: i64) -> Result<Identified> {
+        let Counted { permissions, standing, .. } = self.counted(principal, now)?;
+        Ok(Identified { standing, may: permissions.map_or_else(May::Refused, May::Have) })
+    }
+
+    /// Who asks something beside calls, counted as one.
+    pub(super) fn counted(&self, principal: &Principal, now: i64) -> Result<Counted> {
         let key_id = principal.key_id.as_str();
         let key = if key_id == ROOT_KEY_ID { None } else { self.key(key_id)? };
         let windows = if key.is_some() { self.windows(key_id)? } else { Windows::default() };
-        let Counted { permissions, windows, standing } = who(principal, key.as_ref(), windows, now, true)?;
-        if let Some(windows) = &windows {
+        let counted = who(principal, key.as_ref(), windows, now, true)?;
+        if let Some(windows) = &counted.windows {
             self.store_windows(key_id, windows)?;
         }
-        Ok(Identified { standing, may: permissions.map_or_else(May::Refused, May::Have) })
+        Ok(counted)
     }
 
     /// Writes down how a call ended; a second time changes nothing.
@@ -231,6 +295,7 @@ impl TenantActor {
         if open.takes_operation != 0.0 && gives_back(settlement.outcome) && open.key_id != ROOT_KEY_ID {
             self.give_back_operation(&open.key_id)?;
         }
+        self.forget_mark(call_id)?;
         self.write("DELETE FROM open_calls WHERE call_id = ?", vec![call_id.into()])
     }
 

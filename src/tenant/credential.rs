@@ -91,6 +91,9 @@ pub enum Credential {
     Job {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         permissions: Option<Permissions>,
+        /// The token that asked.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        token_id: Option<String>,
         /// When the sandbox was made that the call was asked about.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         sandbox_created_at: Option<i64>,

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::actor::{TenantActor, TextRow, now, read, whole};
+use super::actor::{Inner, TextRow, now, read, whole};
 use super::archive::{Archived, Export, MOST_BYTES, MOST_READ, MOST_RECORDS, line, tenant_prefix, title};
 use super::audit::{Head, Record};
 use super::books::AuditRow;
@@ -56,7 +56,7 @@ pub(super) struct ExportClock {
 
 const COLUMNS: &str = "SELECT first_seq, last_seq, digest, is_done FROM exports";
 
-impl TenantActor {
+impl Inner {
     pub(super) fn make_export_tables(&self) -> Result<()> {
         let table = "CREATE TABLE IF NOT EXISTS exports (first_seq INTEGER PRIMARY KEY, last_seq INTEGER NOT NULL, digest TEXT NOT NULL, \
             first_at INTEGER NOT NULL, last_at INTEGER NOT NULL, is_done INTEGER NOT NULL)";

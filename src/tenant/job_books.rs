@@ -1,15 +1,14 @@
 //! Jobs in the tenant's storage: listed when a call becomes one, told of by their objects, forgotten a week after their end.
 //!
-//! The books have of a job's call: `intent` when it was asked for, `waiting` when it has to be approved, `decision` when it was, `attempt`
+//! The books have of a job's call: `intent` when it was asked for, `waiting` and `decision` where it had to be approved, `attempt`
 //! whenever it is tried, and `outcome` once it is over.
 
 use std::time::Duration;
 
 use serde::Serialize;
 
-use super::actor::{TenantActor, TextRow, now, read, values};
+use super::actor::{Inner, TextRow, now, read, values};
 use super::admission::{AdmissionRequest, Intent, Listed, Outcome, Settlement};
-use super::approval::Reason;
 use super::credential::Credential;
 use super::jobs::{JobListRequest, JobListing};
 use super::measure;
@@ -18,8 +17,9 @@ use super::usage::{Spent, Use};
 use crate::error::{Error, ErrorCode, Result};
 use crate::fetch_error::Repeat;
 use crate::job::actor::object_name;
-use crate::job::record::{Approval, Job, KEPT_MILLIS, Report};
+use crate::job::record::{Approval, Change, Job, KEPT_MILLIS, Report};
 use crate::job::state::State;
+use crate::webhook::event::{Event, EventType};
 use crate::workers::fetch::FetchError;
 use crate::workers::internal::{JOB_BINDING, Question, namespace};
 
@@ -45,7 +45,7 @@ pub(super) const SCHEMA: &[&str] = &[
     "CREATE INDEX IF NOT EXISTS jobs_new ON jobs (created_at) WHERE version = 0",
 ];
 
-impl TenantActor {
+impl Inner {
     pub(super) fn job(&self, job_id: &str) -> Result<Option<Job>> {
         let rows: Vec<TextRow> = self.rows("SELECT job AS text FROM jobs WHERE job_id = ?", vec![job_id.into()])?;
         rows.first().map(|row| read(&row.text)).transpose()
@@ -77,25 +77,34 @@ impl TenantActor {
         Ok(JobListing { jobs, more: rows.len() > wanted })
     }
 
+    /// Jobs that are carried out or are next.
+    pub(super) fn busy_jobs(&self) -> Result<u32> {
+        self.number(
+            "SELECT count(*) AS number FROM jobs WHERE state IN ('queued', 'running') \
+            AND json_extract(job, '$.stepOf') IS NULL",
+            Vec::new(),
+        )
+    }
+
     /// Makes a call a job, in the turn that decides on it.
     pub(super) fn defer(
         &self,
         request: &AdmissionRequest,
-        reason: Reason,
-        expires_at: i64,
+        approval: Option<Approval>,
         listed: Option<&Listed>,
     ) -> Result<Job> {
-        let approval = Approval { reason, expires_at, decision: None };
         let job = Job {
             job_id: request.call_id.clone(),
             tool: request.requirement.tool.clone(),
-            state: State::AwaitingApproval,
+            state: if approval.is_some() { State::AwaitingApproval } else { State::Queued },
             version: 0,
             key_id: request.principal.key_id.clone(),
             token_id: match &request.principal.credential {
                 Credential::Token { token_id, .. } => Some(token_id.clone()),
+                Credential::Job { token_id, .. } => token_id.clone(),
                 _ => None,
             },
+            step_of: request.step_of.clone(),
             // What it would make is not there yet, and gets another name.
             sandbox_id: listed.map(|listed| listed.sandbox_id.clone()),
             sandbox_created_at: listed.map(|listed| listed.created_at),
@@ -104,17 +113,26 @@ impl TenantActor {
             updated_at: request.at,
             begun_at: None,
             ended_at: None,
-            approval: Some(approval.clone()),
+            approval: approval.clone(),
+            cancellation: None,
             attempts: 0,
+            recorded_as: None,
             exit_code: None,
             error: None,
         };
         self.append(request.at, &request.call_id, "intent", &Intent::from(request))?;
-        self.append(request.at, &request.call_id, "waiting", &approval)?;
+        if let Some(approval) = &approval {
+            self.append(request.at, &request.call_id, "waiting", approval)?;
+        }
         if let Some(wanted) = &request.idempotency {
-            self.hold(&request.principal.holder(), wanted, &request.call_id, request.at, expires_at)?;
+            let deadline_at = approval.map_or(request.deadline_at, |approval| approval.expires_at);
+            self.hold(&request.principal.holder(), wanted, &request.call_id, request.at, deadline_at)?;
         }
         self.store_job(&job)?;
+        if let Some(url) = &request.webhook_url {
+            self.keep_job_webhook(&job.job_id, url)?;
+        }
+        self.tell_of_new_job(&job, &request.principal.tenant)?;
         Ok(job)
     }
 
@@ -131,9 +149,18 @@ impl TenantActor {
         self.append(request.at, &request.call_id, "attempt", &attempt)
     }
 
+    /// Somebody asked for another attempt: the books have it as a call of its own, with the arguments of the first.
+    fn note_another(&self, job: &Job, recorded_as: &str) -> Result<()> {
+        let statement = "SELECT record AS text FROM audit WHERE call_id = ? AND kind = 'intent'";
+        let rows: Vec<TextRow> = self.rows(statement, vec![job.job_id.as_str().into()])?;
+        let Some(first) = rows.first().map(|row| read::<Intent>(&row.text)).transpose()? else { return Ok(()) };
+        let intent = Intent { call_id: recorded_as.to_owned(), ..first };
+        self.append(job.updated_at, recorded_as, "intent", &intent)
+    }
+
     /// Takes what a job's object tells. A report that comes twice or late changes nothing.
     pub(super) fn take_report(&self, report: &Report) -> Result<()> {
-        let Report { job, answer } = report;
+        let Report { job, changes, answer } = report;
         let Some(before) = self.job(&job.job_id)?.filter(|before| before.version < job.version) else {
             return Ok(());
         };
@@ -141,13 +168,18 @@ impl TenantActor {
         if let (None, Some(decision)) = (decision(&before), decision(job)) {
             self.append(decision.at, &job.job_id, "decision", &decision)?;
         }
-        if let (false, Some(ended_at)) = (before.state.is_over(), job.ended_at) {
+        let is_another = before.recorded_as != job.recorded_as;
+        let recorded_as = job.recorded_as.as_deref().unwrap_or(&job.job_id);
+        if is_another {
+            self.note_another(job, recorded_as)?;
+        }
+        if let (false, Some(ended_at)) = (before.state.is_over() && !is_another, job.ended_at) {
             let outcome = job.error.as_ref().map_or(Outcome::Succeeded, |error| match job.attempts {
                 0 => Outcome::Refused(error.code),
                 _ => Outcome::Failed(error.code),
             });
             let settlement = Settlement {
-                call_id: job.job_id.clone(),
+                call_id: recorded_as.to_owned(),
                 outcome,
                 exit_code: job.exit_code,
                 duration_ms: job.begun_at.map_or(0, |begun_at| ended_at - begun_at),
@@ -155,20 +187,38 @@ impl TenantActor {
                 spent: Spent::default(),
                 answer: None,
             };
-            self.append(ended_at, &job.job_id, "outcome", &settlement)?;
+            self.append(ended_at, recorded_as, "outcome", &settlement)?;
             let code = job.error.as_ref().map(|error| error.code);
             measure::add(self, &Sample::call(&job.tool, code, settlement.duration_ms, ended_at));
             // An attempt is counted when it is settled.
             if job.attempts == 0 {
                 self.count_use(&Use::call(ended_at, &job.key_id, &job.tool, code, Spent::default()));
             }
-            self.keep(&job.job_id, answer.as_ref(), ended_at)?;
+            // The first answer stays the answer for its idempotency key.
+            if job.recorded_as.is_none() {
+                self.keep(&job.job_id, answer.as_ref(), ended_at)?;
+            }
         }
-        self.store_job(job)
+        self.store_job(job)?;
+        changes.iter().filter(|change| change.version > before.version).try_for_each(|change| {
+            let tenant = self.name()?.unwrap_or_default();
+            self.tell(&Event::of_change(&tenant, job, change))
+        })
+    }
+
+    /// Tells of a job that is there now, and once more where it waits for somebody.
+    fn tell_of_new_job(&self, job: &Job, tenant: &str) -> Result<()> {
+        self.tell(&Event::of_job(tenant, job, EventType::JobCreated))?;
+        if job.state == State::AwaitingApproval {
+            self.tell(&Event::of_job(tenant, job, EventType::JobAwaitingApproval))?;
+        }
+        Ok(())
     }
 
     /// Forgets jobs whose objects have forgotten them.
     pub(super) fn forget_jobs(&self, now: i64) -> Result<()> {
+        let statement = "DELETE FROM job_webhooks WHERE job_id IN (SELECT job_id FROM jobs WHERE ended_at < ?)";
+        self.write(statement, vec![(now - KEPT_MILLIS).into()])?;
         self.write("DELETE FROM jobs WHERE ended_at < ?", vec![(now - KEPT_MILLIS).into()])
     }
 
@@ -182,7 +232,7 @@ impl TenantActor {
 }
 
 /// Asks about jobs that their objects have not told of: one that was never made is closed. Nothing of it was carried out.
-pub(super) async fn ask_about_new(tenant: &TenantActor) {
+pub(super) async fn ask_about_new(tenant: &Inner) {
     let statement = "SELECT job AS text FROM jobs WHERE version = 0 AND created_at <= ? ORDER BY created_at LIMIT ?";
     let rows = tenant.rows::<TextRow>(statement, vec![(now() - UNKNOWN_FOR).into(), MOST_ASKED.into()]);
     let jobs = rows.and_then(|rows| rows.iter().map(|row| read::<Job>(&row.text)).collect::<Result<Vec<_>>>());
@@ -197,7 +247,7 @@ pub(super) async fn ask_about_new(tenant: &TenantActor) {
     }
 }
 
-async fn check(tenant: &TenantActor, job: Job) -> Result<()> {
+async fn check(tenant: &Inner, job: Job) -> Result<()> {
     let Some(name) = tenant.name()? else { return Ok(()) };
     let objects = namespace(&tenant.env, JOB_BINDING)?;
     let object = object_name(&name, &job.job_id);
@@ -226,5 +276,5 @@ async fn check(tenant: &TenantActor, job: Job) -> Result<()> {
         error: Some(Error { retryable: true, ..error }),
         ..job
     };
-    tenant.take_report(&Report { job, answer: None })
+    tenant.take_report(&Report { changes: vec![Change::of(&job)], job, answer: None })
 }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::admission::{Origin, SandboxClaim};
 use crate::error::ErrorCode;
 use crate::identifier::SandboxId;
+use crate::sandbox::change::Change;
 use crate::sandbox::record::{Record, StartReason};
 use crate::sandbox::state::{State, Status};
 
@@ -36,6 +37,14 @@ pub struct Listed {
     /// Until when the time that it ran was added to its owner's usage, if that was before its end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counted_until: Option<i64>,
+    /// Number of the last change of its state that was told further.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub changes_told: u32,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 impl Listed {
@@ -58,6 +67,7 @@ impl Listed {
             sleep_after: None,
             keep_alive: false,
             counted_until: None,
+            changes_told: 0,
         })
     }
 
@@ -69,8 +79,9 @@ impl Listed {
 
     /// The same after a report.
     pub fn told(self, report: StateReport) -> Self {
-        let StateReport { state, generation, started_at, facts, .. } = report;
-        let listed = Self { state, generation, started_at, ..self };
+        let StateReport { state, generation, started_at, facts, changes, .. } = report;
+        let changes_told = changes.last().map_or(0, |change| change.number).max(self.changes_told);
+        let listed = Self { state, generation, started_at, changes_told, ..self };
         match facts {
             Some(ListedFacts { labels, last_used_at, expires_at, sleep_after, keep_alive }) => {
                 Self { labels, last_used_at, expires_at, sleep_after: Some(sleep_after), keep_alive, ..listed }
@@ -115,6 +126,9 @@ pub struct StateReport {
     pub facts: Option<ListedFacts>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start: Option<StartTold>,
+    /// Every change of its state that the list has not taken, the first one first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub changes: Vec<Change>,
 }
 
 /// A start that ended, for the tenant's metrics.

@@ -4,7 +4,7 @@
 
 use serde::Deserialize;
 
-use super::actor::{TenantActor, now};
+use super::actor::{Inner, now};
 use super::metrics::{DAYS, MetricsRequest, Report, Row, Sample};
 use crate::error::Result;
 
@@ -14,7 +14,7 @@ struct CountRow {
 }
 
 /// Adds one sample.
-pub(super) fn add(tenant: &TenantActor, sample: &Sample) {
+pub(super) fn add(tenant: &Inner, sample: &Sample) {
     let values = vec![
         sample.hour().into(),
         sample.metric().into(),
@@ -28,14 +28,14 @@ pub(super) fn add(tenant: &TenantActor, sample: &Sample) {
 }
 
 /// What was counted.
-pub(super) fn report(tenant: &TenantActor, request: &MetricsRequest) -> Result<Report> {
+pub(super) fn report(tenant: &Inner, request: &MetricsRequest) -> Result<Report> {
     let rows: Vec<Row> =
         tenant.rows(&request.statement(), vec![request.since_hour.into(), request.until_hour.into()])?;
     Ok(Report::new(rows, size(tenant, "sandboxes")?, size(tenant, "open_calls")?))
 }
 
 /// How many rows a table has now.
-fn size(tenant: &TenantActor, table: &str) -> Result<u64> {
+fn size(tenant: &Inner, table: &str) -> Result<u64> {
     let rows: Vec<CountRow> = tenant.rows(&format!("SELECT count(*) AS count FROM {table}"), Vec::new())?;
     // A count far below 2^53.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
@@ -44,7 +44,7 @@ fn size(tenant: &TenantActor, table: &str) -> Result<u64> {
 }
 
 /// Forgets what is older than it is kept.
-pub(super) fn forget(tenant: &TenantActor) -> Result<()> {
+pub(super) fn forget(tenant: &Inner) -> Result<()> {
     let first = now().div_euclid(super::metrics::HOUR_MILLIS) - DAYS * 24;
     tenant.write("DELETE FROM metrics WHERE hour < ?", vec![first.into()])
 }

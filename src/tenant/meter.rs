@@ -1,6 +1,6 @@
 //! Usage in the tenant's storage: added to in the turn of what is counted, and told.
 
-use super::actor::{TenantActor, TextRow, now, read, values};
+use super::actor::{Inner, TextRow, now, read, values};
 use super::admission::Origin;
 use super::limits::by_day;
 use super::listing::{Listed, Parameter};
@@ -13,7 +13,7 @@ use crate::workers::backend::configured;
 /// Most rows of one page.
 const MOST_ROWS: u32 = 1000;
 
-impl TenantActor {
+impl Inner {
     pub(super) fn make_usage_tables(&self) -> Result<()> {
         // A table of earlier releases, whose seconds only limited a day.
         self.write("DROP TABLE IF EXISTS sandbox_seconds", Vec::new())?;

@@ -7,6 +7,7 @@ pub mod archive;
 pub mod audit;
 pub mod claim;
 pub mod credential;
+pub mod deliveries;
 pub mod idempotency;
 pub mod inquiry;
 pub mod jobs;
@@ -15,6 +16,7 @@ pub mod keyring;
 pub mod keys;
 pub mod limits;
 pub mod listing;
+pub mod marks;
 pub mod metrics;
 pub mod permissions;
 pub mod prices;
@@ -36,9 +38,13 @@ mod export;
 #[cfg(target_arch = "wasm32")]
 mod job_books;
 #[cfg(target_arch = "wasm32")]
+mod marked;
+#[cfg(target_arch = "wasm32")]
 mod measure;
 #[cfg(target_arch = "wasm32")]
 mod meter;
+#[cfg(target_arch = "wasm32")]
+mod outbox;
 #[cfg(target_arch = "wasm32")]
 mod shelf;
 #[cfg(target_arch = "wasm32")]

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::approval::ApprovalRules;
-use crate::error::{Error, ErrorCode, Result};
+use crate::error::{Error, ErrorCode, Result, field_name};
 use crate::guardrails::{Approval, Role, Scope};
 use crate::named::Named;
 
@@ -52,6 +52,18 @@ pub struct Requirement {
     /// Zones and accounts that the call names.
     #[serde(default, skip_serializing_if = "Named::is_nothing")]
     pub named: Named,
+    /// Of a pipeline: what the calls of its steps ask for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<StepRequirement>,
+}
+
+/// What a step of a pipeline asks of who wants the pipeline.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StepRequirement {
+    /// Where the step names its tool, as a JSON pointer.
+    pub pointer: String,
+    pub requirement: Requirement,
 }
 
 impl Requirement {
@@ -59,7 +71,8 @@ impl Requirement {
     pub fn of(tool: &str, role: Role) -> Self {
         let approval = Approval::NotNeeded;
         let named = Named::default();
-        Self { tool: tool.to_owned(), role, scopes: Vec::new(), approval, destructive: false, named }
+        let (scopes, steps) = (Vec::new(), Vec::new());
+        Self { tool: tool.to_owned(), role, scopes, approval, destructive: false, named, steps }
     }
 }
 
@@ -96,12 +109,13 @@ impl Permissions {
         if self.tools.as_ref().is_some_and(|tools| !tools.contains(&requirement.tool)) {
             return refuse(format!("{} is not among the tools of this key", requirement.tool));
         }
-        Ok(())
+        each_step(requirement, |requirement| self.check(requirement))
     }
 
     /// Whether the zones and accounts that a call names are those of the key; 403 with the first that is not. A key that has a list
     /// calls no tool of Cloudflare without naming something of it.
     pub fn check_named(&self, requirement: &Requirement) -> Result<()> {
+        each_step(requirement, |requirement| self.check_named(requirement))?;
         let Requirement { tool, named, scopes, .. } = requirement;
         let is_of_cloudflare = scopes.iter().any(|scope| scope.as_str().starts_with("cloudflare:"));
         let lists = [("zone", &self.zones, &named.zones), ("account", &self.accounts, &named.accounts)];
@@ -157,6 +171,14 @@ impl Permissions {
         ];
         checks.into_iter().find(|(holds, _)| !holds).map_or(Ok(()), |(_, field)| Err(field))
     }
+}
+
+/// Holds what every step asks for; the refusal of one names it.
+fn each_step(requirement: &Requirement, check: impl Fn(&Requirement) -> Result<()>) -> Result<()> {
+    requirement.steps.iter().try_for_each(|StepRequirement { pointer, requirement }| {
+        let named = |error: Error| Error { message: format!("{}: {}", field_name(pointer), error.message), ..error };
+        check(requirement).map_err(|error| named(error).detail("pointer", pointer.as_str()))
+    })
 }
 
 /// Whether a call may name these of one kind.

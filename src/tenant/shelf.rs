@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::actor::{TenantActor, TextRow, read, whole};
+use super::actor::{Inner, TextRow, read, whole};
 use super::admission::{Budget, Used, Windows};
 use super::idempotency::{Answer, First, KEPT_MILLIS, Wanted};
 use super::keyring::KeyRecord;
@@ -45,8 +45,8 @@ struct FirstRow {
     is_job: f64,
 }
 
-impl TenantActor {
-    fn number(&self, statement: &str, values: Vec<worker::SqlStorageValue>) -> Result<u32> {
+impl Inner {
+    pub(super) fn number(&self, statement: &str, values: Vec<worker::SqlStorageValue>) -> Result<u32> {
         let rows: Vec<NumberRow> = self.rows(statement, values)?;
         let number = rows.first().and_then(|row| row.number).map_or(0, whole);
         // What is larger than the largest limit is over every limit.
@@ -95,14 +95,19 @@ impl TenantActor {
         }
     }
 
+    /// Calls of a key that are not settled.
+    pub(super) fn open_calls(&self, key_id: &str) -> Result<u32> {
+        self.number("SELECT count(*) AS number FROM open_calls WHERE key_id = ?", vec![key_id.into()])
+    }
+
     /// What a key has used; its sandboxes only where `counts_sandboxes`.
     pub(super) fn used(&self, key_id: &str, counts_sandboxes: bool) -> Result<Used> {
         let windows = self.windows(key_id)?;
-        let open_calls =
-            self.number("SELECT count(*) AS number FROM open_calls WHERE key_id = ?", vec![key_id.into()])?;
+        let open_calls = self.open_calls(key_id)?;
         let statement = "SELECT count(*) AS number FROM sandboxes WHERE json_extract(listed, '$.owner') = ?";
         let live_sandboxes = if counts_sandboxes { self.number(statement, vec![key_id.into()])? } else { 0 };
-        let statement = "SELECT count(*) AS number FROM jobs WHERE key_id = ? AND ended_at IS NULL";
+        let statement = "SELECT count(*) AS number FROM jobs WHERE key_id = ? AND ended_at IS NULL \
+            AND json_extract(job, '$.stepOf') IS NULL";
         let open_jobs = self.number(statement, vec![key_id.into()])?;
         Ok(Used { windows, open_calls, open_jobs, live_sandboxes })
     }

@@ -11,9 +11,11 @@ use super::alerts::{AlertReport, AlertRequest};
 use super::archive::Export;
 use super::audit::Head;
 use super::credential::{Credential, Principal};
+use super::deliveries::{DeliveryListRequest, DeliveryListing};
 use super::inquiry::{AuditRequest, Entries, Verified, VerifyRequest};
 use super::jobs::{JobListRequest, JobListing, SeenBy};
 use super::keys::{KeyRequest, Keys};
+use super::marks::{CancelRequest, Marked};
 use super::metrics::{MetricsRequest, Report};
 use super::permissions::Permissions;
 use super::usage::{UsageReport, UsageRequest};
@@ -34,7 +36,7 @@ struct Sight {
     principal: Principal,
 }
 
-/// The books tell of every sandbox of the tenant.
+/// The books, and messages to webhooks, tell of every sandbox of the tenant.
 fn out_of_sight<T: 'static>() -> LocalBoxFuture<'static, Result<T>> {
     let message = "the books tell of all sandboxes; a key that sees those of certain labels only cannot read them";
     ready(Err(Error::new(ErrorCode::Forbidden, message))).boxed_local()
@@ -68,6 +70,14 @@ impl Tenant for Sight {
         self.tenant.settle(settlement)
     }
 
+    fn cancel(&self, request: CancelRequest) -> LocalBoxFuture<'_, Result<Marked>> {
+        self.tenant.cancel(request)
+    }
+
+    fn is_cancelled<'a>(&'a self, call_id: &'a str) -> LocalBoxFuture<'a, Result<bool>> {
+        self.tenant.is_cancelled(call_id)
+    }
+
     fn list_jobs(&self, request: JobListRequest) -> LocalBoxFuture<'_, Result<JobListing>> {
         let labels = self.permissions.sandbox_labels.clone();
         let token_id = match &self.principal.credential {
@@ -84,6 +94,10 @@ impl Tenant for Sight {
 
     fn alerts(&self, request: AlertRequest) -> LocalBoxFuture<'_, Result<AlertReport>> {
         self.tenant.alerts(request)
+    }
+
+    fn deliveries(&self, _: DeliveryListRequest) -> LocalBoxFuture<'_, Result<DeliveryListing>> {
+        out_of_sight()
     }
 
     fn usage(&self, request: UsageRequest) -> LocalBoxFuture<'_, Result<UsageReport>> {

@@ -23,6 +23,8 @@ pub enum Purpose {
     Arguments,
     /// The key of a tenant's webhooks, derived.
     Webhook,
+    /// What a client of MCP brings back when it goes on with a call.
+    RequestState,
 }
 
 impl Purpose {
@@ -32,6 +34,7 @@ impl Purpose {
             Self::TokenKey => "token-key",
             Self::Arguments => "arguments",
             Self::Webhook => "webhook",
+            Self::RequestState => "request-state",
         }
     }
 }

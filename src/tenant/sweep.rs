@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use super::actor::{SWEEP_INTERVAL, TenantActor, TextRow, now, read};
+use super::actor::{Inner, SWEEP_INTERVAL, TextRow, now, read};
 use super::listing::Listed;
 use crate::error::{Error, Result};
 use crate::fetch_error::Repeat;
@@ -28,13 +28,13 @@ const ROUND: i64 = 10;
 const UNKNOWN_FOR: i64 = 2;
 
 /// Between two sweeps. `SWEEP_SECONDS` shortens it, for tests.
-pub(super) fn interval(tenant: &TenantActor) -> Duration {
+pub(super) fn interval(tenant: &Inner) -> Duration {
     let seconds = configured(&tenant.env, "SWEEP_SECONDS").and_then(|text| text.parse().ok());
     seconds.map_or(SWEEP_INTERVAL, |seconds: u64| Duration::from_secs(seconds.max(1))).min(SWEEP_INTERVAL)
 }
 
 /// Asks a few sandboxes. A failure is logged and the sandbox asked again by a later sweep.
-pub(super) async fn run(tenant: &TenantActor) {
+pub(super) async fn run(tenant: &Inner) {
     let sweep = i64::try_from(interval(tenant).as_millis()).unwrap_or(i64::MAX);
     let candidates = match candidates(tenant, sweep) {
         Ok(candidates) => candidates,
@@ -53,7 +53,7 @@ pub(super) async fn run(tenant: &TenantActor) {
 }
 
 /// Those that look wrong, then those that were not asked for longest.
-fn candidates(tenant: &TenantActor, sweep: i64) -> Result<Vec<Listed>> {
+fn candidates(tenant: &Inner, sweep: i64) -> Result<Vec<Listed>> {
     let now = now();
     let statement = "SELECT listed AS text FROM sandboxes LEFT JOIN sandbox_checks USING (sandbox_id) \
         WHERE json_extract(listed, '$.createdAt') < ?1 AND (coalesce(checked_at, 0) < ?2 OR (coalesce(checked_at, 0) < ?1 \
@@ -64,7 +64,7 @@ fn candidates(tenant: &TenantActor, sweep: i64) -> Result<Vec<Listed>> {
     rows.iter().map(|row| read(&row.text)).collect()
 }
 
-async fn check(tenant: &TenantActor, listed: &Listed, sweep: i64) -> Result<()> {
+async fn check(tenant: &Inner, listed: &Listed, sweep: i64) -> Result<()> {
     let id = &listed.sandbox_id;
     let asked = "INSERT OR REPLACE INTO sandbox_checks (sandbox_id, checked_at) VALUES (?, ?)";
     tenant.write(asked, vec![id.as_str().into(), now().into()])?;

@@ -1,41 +1,28 @@
-//! Budgets and alerts in the tenant's storage, and their way to the tenant's webhook.
-//!
-//! Looking and writing down happen in one turn. A message is sent by the alarm; that it was taken is stored after it was, so that a
-//! message can arrive twice and never not at all.
+//! Budgets and alerts in the tenant's storage. Looking, writing down and telling the tenant's webhook (`outbox.rs`) happen in one turn.
 
 use serde::Deserialize;
 
-use super::actor::{TenantActor, TextRow, TimeRow, now, read, whole};
-use super::alerts::{Alert, AlertReport, AlertRequest, AlertSettings, Ledger, Standing};
+use super::actor::{Inner, TextRow, now, read};
+use super::alerts::{Alert, AlertReport, AlertRequest, AlertSettings, KEPT_DAYS, Ledger, MESSAGE_TYPE, Standing};
+use super::deliveries::TENANT;
 use super::keys::no_such_key;
 use super::listing::Listed;
 use super::token::ROOT_KEY_ID;
 use super::usage::{Quantities, day_of, month_of};
 use crate::error::{Error, Result};
-use crate::tenant::signing::Signer;
 use crate::webhook::address::{self, Reach};
-use crate::webhook::schedule::Attempt;
-use crate::webhook::send::send;
-use crate::webhook::signature::Keys;
-use crate::workers::backend::{SIGNING_SECRET, configured};
+use crate::workers::backend::configured;
 
 const SETTINGS_FACT: &str = "alertSettings";
-
-/// Days that alerts are kept: longer than any period of a budget, so that none is written down twice.
-const ALERT_DAYS: i64 = 100;
 
 /// Most alerts of one answer.
 const MOST_LISTED: u32 = 500;
 
-/// Messages that one alarm sends.
-const MOST_SENT: i64 = 5;
-
-impl TenantActor {
+impl Inner {
     pub(super) fn make_alert_tables(&self) -> Result<()> {
         let tables = [
             "CREATE TABLE IF NOT EXISTS budgets (key_id TEXT PRIMARY KEY, monthly_usd REAL NOT NULL) WITHOUT ROWID",
-            "CREATE TABLE IF NOT EXISTS alerts (alert_id TEXT PRIMARY KEY, made_at INTEGER NOT NULL, due_at INTEGER, \
-             alert TEXT NOT NULL) WITHOUT ROWID",
+            "CREATE TABLE IF NOT EXISTS alerts (alert_id TEXT PRIMARY KEY, made_at INTEGER NOT NULL, alert TEXT NOT NULL) WITHOUT ROWID",
         ];
         tables.iter().try_for_each(|table| self.write(table, Vec::new()))
     }
@@ -54,7 +41,12 @@ impl TenantActor {
         };
         let statement = "SELECT alert AS text FROM alerts ORDER BY made_at DESC, alert_id LIMIT ?";
         let rows: Vec<TextRow> = self.rows(statement, vec![i64::from(limit).into()])?;
-        let alerts = rows.iter().map(|row| read(&row.text)).collect::<Result<_>>()?;
+        let alerts = rows.iter().map(|row| {
+            let alert: Alert = read(&row.text)?;
+            let message = self.delivery_of(&alert.subject())?;
+            Ok(alert.with(message))
+        });
+        let alerts = alerts.collect::<Result<_>>()?;
         Ok(AlertReport { settings: self.settings()?, budgets: self.standings(now())?, alerts })
     }
 
@@ -77,14 +69,17 @@ impl TenantActor {
         if let Some(url) = &settings.webhook_url {
             address::check(url, self.reach(), "/webhookUrl")?;
         }
+        if self.settings()?.webhook_url != settings.webhook_url {
+            self.redirect_messages(settings.webhook_url.is_some(), now())?;
+        }
         self.set_fact(SETTINGS_FACT, settings)
     }
 
-    fn settings(&self) -> Result<AlertSettings> {
+    pub(super) fn settings(&self) -> Result<AlertSettings> {
         self.fact(SETTINGS_FACT)
     }
 
-    fn reach(&self) -> Reach {
+    pub(super) fn reach(&self) -> Reach {
         Reach::configured(configured(&self.env, Reach::VARIABLE).as_deref())
     }
 
@@ -137,71 +132,39 @@ impl TenantActor {
         let has_webhook = self.settings()?.webhook_url.is_some();
         let tenant = self.name()?.unwrap_or_default();
         let mut standing = Vec::new();
-        for alert in self.standings(now)?.iter().flat_map(|standing| standing.alerts(&tenant, now, has_webhook)) {
+        for alert in self.standings(now)?.iter().flat_map(|standing| standing.alerts(&tenant, now)) {
             standing.push(alert.alert_id.clone());
             let statement = "SELECT alert_id AS text FROM alerts WHERE alert_id = ?";
             if self.rows::<TextRow>(statement, vec![alert.alert_id.as_str().into()])?.is_empty() {
-                self.store_alert(&alert, now, has_webhook.then_some(now))?;
+                self.store_alert(&alert, now)?;
+                if has_webhook {
+                    let (id, subject, body) = (&alert.alert_id, alert.subject(), alert.message(&tenant));
+                    self.post(id, MESSAGE_TYPE, &subject, TENANT, &body, now)?;
+                }
                 worker::console_warn!("{}", alert.line(&tenant));
             }
         }
         // One of storage has no period: it is over once there is less, or another warning.
-        let old = now - ALERT_DAYS * super::books::DAY_MILLIS;
+        let old = now - KEPT_DAYS * super::books::DAY_MILLIS;
         let stands = serde_json::to_string(&standing).map_err(Error::internal)?;
         let statement = "DELETE FROM alerts WHERE made_at < ? AND alert_id NOT IN (SELECT value FROM json_each(?))";
         self.write(statement, vec![old.into(), stands.into()])
     }
 
-    fn store_alert(&self, alert: &Alert, made_at: i64, due_at: Option<i64>) -> Result<()> {
+    fn store_alert(&self, alert: &Alert, made_at: i64) -> Result<()> {
         let text = serde_json::to_string(alert).map_err(Error::internal)?;
-        let id = alert.alert_id.as_str();
-        let statement = "INSERT INTO alerts (alert_id, made_at, due_at, alert) VALUES (?, ?, ?, ?) \
-            ON CONFLICT (alert_id) DO UPDATE SET due_at = excluded.due_at, alert = excluded.alert";
-        self.write(statement, vec![id.into(), made_at.into(), due_at.into(), text.into()])
+        let statement = "INSERT INTO alerts (alert_id, made_at, alert) VALUES (?, ?, ?)";
+        self.write(statement, vec![alert.alert_id.as_str().into(), made_at.into(), text.into()])
     }
 
-    /// When alerts want the alarm: for a message, or for a look at budgets that may have changed.
-    pub(super) fn next_alert(&self, now: i64, interval: i64) -> Result<Option<i64>> {
-        let due: Vec<TimeRow> = self.rows("SELECT MIN(due_at) AS time FROM alerts", Vec::new())?;
-        let due = due.first().and_then(|row| row.time).map(|time| whole(time).max(now));
+    /// When the alarm has to look at budgets that may have changed.
+    pub(super) fn next_look(&self, now: i64, interval: i64) -> Result<Option<i64>> {
         let has_budgets = || {
             let statement = "SELECT key_id AS text FROM budgets LIMIT 1";
             let has_monthly = !self.rows::<TextRow>(statement, Vec::new())?.is_empty();
             Ok::<_, Error>(has_monthly || self.settings()?.storage_warning_bytes.is_some())
         };
-        let look = (self.used_since_look.get() && has_budgets()?).then_some(now + interval);
-        Ok([due, look].into_iter().flatten().min())
-    }
-
-    /// Sends what is due. Whatever fails is sent again later.
-    pub(super) async fn deliver(&self) {
-        if let Err(error) = self.send_due().await {
-            worker::console_error!("alerts were not delivered: {:?}", error.cause.unwrap_or(error.message));
-        }
-    }
-
-    async fn send_due(&self) -> Result<()> {
-        let statement = "SELECT alert AS text FROM alerts WHERE due_at <= ? ORDER BY due_at LIMIT ?";
-        let rows: Vec<TextRow> = self.rows(statement, vec![now().into(), MOST_SENT.into()])?;
-        if rows.is_empty() {
-            return Ok(());
-        }
-        let alerts = rows.iter().map(|row| read(&row.text)).collect::<Result<Vec<Alert>>>()?;
-        let (url, tenant) = (self.settings()?.webhook_url, self.name()?.unwrap_or_default());
-        let signer = Signer::new(configured(&self.env, SIGNING_SECRET).as_deref());
-        let keys = Keys::of(&signer, &tenant);
-        let sent = alerts.into_iter().map(|alert| async {
-            let body = alert.message(&tenant);
-            let attempt = match (&url, &keys) {
-                (Some(url), Ok(keys)) => send(url, self.reach(), keys, &alert.alert_id, now(), &body).await,
-                (None, _) => Attempt::Failed("the webhook was taken away".to_owned()),
-                (_, Err(error)) => Attempt::Failed(error.message.clone()),
-            };
-            let at = now();
-            let (alert, due_at) = alert.after(attempt, at);
-            self.store_alert(&alert, at, due_at)
-        });
-        futures_util::future::join_all(sent).await.into_iter().collect()
+        Ok((self.used_since_look.get() && has_budgets()?).then_some(now + interval))
     }
 }
 

@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::cloning;
-use super::exec::LONGEST_BUFFERED_SECONDS;
 use crate::error::{Error, Result};
 use crate::events::EventSink;
 use crate::guardrails::{Annotations, Approval, Execution, Guardrails, RateClass, Role, Scope};
@@ -76,7 +75,7 @@ pub struct Input {
     #[serde(default)]
     #[schema(minimum = 1, maximum = 1000000)]
     pub git_depth: Option<u32>,
-    /// Seconds that the clone may take; default 60. At most 90, or 3600 where the answer is streamed. Needs `gitUrl`.
+    /// Seconds that the clone may take; default 60. Needs `gitUrl`.
     #[serde(default)]
     #[schema(minimum = 1, maximum = 3600)]
     pub git_timeout: Option<u32>,
@@ -117,6 +116,9 @@ pub struct Output {
     pub git_commit: Option<String>,
 }
 
+/// What creation may take where nothing is cloned, the start of the sandbox not counted.
+const WITHOUT_CLONE_SECONDS: f64 = 30.0;
+
 pub struct CreateSandbox;
 
 impl Tool for CreateSandbox {
@@ -144,7 +146,7 @@ impl Tool for CreateSandbox {
         unrecorded_arguments: &["/env"],
         told_once: &[],
     };
-    const EXECUTION: Execution = Execution::Inline;
+    const EXECUTION: Execution = Execution::Deferrable;
 
     type Input = Input;
     type Output = Output;
@@ -154,17 +156,15 @@ impl Tool for CreateSandbox {
         check_environment(&input.env)?;
         expiry(input.expires_after, input.expires_at.as_deref(), facts.platform.now_millis())?;
         clone_of(input)?;
-        if !facts.streams && Self::timeout_seconds(input) > LONGEST_BUFFERED_SECONDS {
-            let message =
-                format!("is over {LONGEST_BUFFERED_SECONDS} seconds, which needs `Accept: text/event-stream`");
-            return Err(Error::invalid("/gitTimeout", message));
-        }
         let sandbox_id = input.id.clone().unwrap_or_else(|| SandboxId::from_random(facts.platform.random()));
         Ok(SandboxClaim::Create { sandbox_id, labels: input.labels.clone(), origin: Origin::CreateSandbox })
     }
 
     fn timeout_seconds(input: &Input) -> f64 {
-        f64::from(input.git_timeout.unwrap_or(Self::GUARDRAILS.default_timeout))
+        match input.git_url {
+            Some(_) => f64::from(input.git_timeout.unwrap_or(Self::GUARDRAILS.default_timeout)),
+            None => WITHOUT_CLONE_SECONDS,
+        }
     }
 
     async fn call(context: Context, input: Input, events: Rc<dyn EventSink>) -> Result<Output> {

@@ -75,7 +75,7 @@ impl Tool for DestroySandbox {
         unrecorded_arguments: &[],
         told_once: &[],
     };
-    const EXECUTION: Execution = Execution::Inline;
+    const EXECUTION: Execution = Execution::Deferrable;
 
     type Input = Input;
     type Output = Output;

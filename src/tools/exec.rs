@@ -13,15 +13,13 @@ use crate::error::{Error, ErrorCode, Result};
 use crate::events::EventSink;
 use crate::guardrails::{Annotations, Approval, Execution, Guardrails, RateClass, Role, Scope};
 use crate::identifier::SandboxId;
+use crate::job::record::KILLED;
 use crate::registry::{CallFacts, Context, Route, Tool};
 use crate::sandbox;
 use crate::sandbox::settings::Settings;
 use crate::tenant::admission::{Origin, SandboxClaim};
 
 const DEFAULT_TIMEOUT_SECONDS: f64 = 30.0;
-
-/// Networks cut an answer that keeps silent for about 100 seconds; a stream carries heartbeats and may last longer.
-pub const LONGEST_BUFFERED_SECONDS: f64 = 90.0;
 
 /// Bytes kept of each of stdout and stderr.
 const OUTPUT_LIMIT_BYTES: u64 = 1024 * 1024;
@@ -40,8 +38,8 @@ pub struct Input {
     /// What `command` is written in; default bash.
     #[serde(default)]
     pub language: Option<Language>,
-    /// Seconds after which the command and all its children are killed; default 30. At most 90, or 3600 where the answer
-    /// is streamed. Starting the sandbox does not count.
+    /// Seconds after which the command and all its children are killed; default 30, at most 3600. Starting the
+    /// sandbox does not count.
     #[serde(default)]
     #[schema(minimum = 1, maximum = 3600, default = 30)]
     pub timeout: Option<f64>,
@@ -134,7 +132,7 @@ impl Tool for Exec {
         unrecorded_arguments: &["/env", "/stdin"],
         told_once: &[],
     };
-    const EXECUTION: Execution = Execution::Inline;
+    const EXECUTION: Execution = Execution::Process;
 
     type Input = Input;
     type Output = Output;
@@ -145,11 +143,6 @@ impl Tool for Exec {
             if text.is_some_and(|text| text.contains('\0')) {
                 return Err(Error::invalid(pointer, "holds a NUL character"));
             }
-        }
-        if !facts.streams && Self::timeout_seconds(input) > LONGEST_BUFFERED_SECONDS {
-            let message =
-                format!("is over {LONGEST_BUFFERED_SECONDS} seconds, which needs `Accept: text/event-stream`");
-            return Err(Error::invalid("/timeout", message));
         }
         Ok(match &input.sandbox_id {
             Some(sandbox_id) => SandboxClaim::Existing { sandbox_id: sandbox_id.clone() },
@@ -169,14 +162,20 @@ impl Tool for Exec {
         let sandbox_id =
             context.claim.sandbox_id().cloned().ok_or_else(|| Error::internal("no sandbox was claimed"))?;
         // 1. A sandbox for this call, when it names none.
-        if input.sandbox_id.is_none() {
+        if input.sandbox_id.is_none() && context.resumes.is_none() {
             context.create_sandbox(Settings::default(), None).await?;
         }
         // 2. The command, to its end.
         let streams = events.streams();
-        let request = request(context.call_id.clone(), input, streams);
+        let on_disconnect = if context.is_of_a_job() { OnDisconnect::Detach } else { OnDisconnect::Kill };
+        let request = ExecRequest { on_disconnect, ..request(context.call_id.clone(), input, streams) };
         let timeout_ms = request.timeout_ms;
-        let exit = sandbox::exec::Exec::new(context.services, sandbox_id.clone(), request, events).run().await?;
+        let exec = sandbox::exec::Exec::new(context.services, sandbox_id.clone(), request, events);
+        let exec = match context.resumes {
+            Some(resumed) => exec.going_on(resumed),
+            None => exec,
+        };
+        let exit = exec.run().await?;
         // 3. The end, in the caller's words.
         outcome(exit, &sandbox_id, timeout_ms)
     }
@@ -200,7 +199,7 @@ fn request(id: String, input: Input, stream_output: bool) -> ExecRequest {
         timeout_ms: u64::try_from(timeout_ms).unwrap_or(u64::MAX),
         output_limit_bytes: Some(OUTPUT_LIMIT_BYTES),
         stream_output,
-        on_disconnect: OnDisconnect::Kill,
+        on_disconnect: OnDisconnect::default(),
         disconnect_grace_ms: None,
         lease_ms: None,
     }
@@ -240,7 +239,8 @@ fn outcome(exit: ExecExit, sandbox_id: &SandboxId, timeout_ms: u64) -> Result<Ou
             Err(failed(ErrorCode::Timeout, message, &exit).detail("timeoutMs", json!(timeout_ms)))
         }
         (EndedBy::Kill, _) => {
-            Err(failed(ErrorCode::Interrupted, "the command was killed on request".to_owned(), &exit))
+            let error = failed(ErrorCode::Interrupted, "the command was killed on request".to_owned(), &exit);
+            Err(error.detail("reason", KILLED))
         }
         (EndedBy::Disconnect, _) => {
             let message = "the command was killed because its caller could not be reached for too long";

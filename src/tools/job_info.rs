@@ -4,8 +4,9 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
+use super::step_info::StepInfo;
 use crate::error::{Error, ErrorCode, Problem, Result};
-use crate::job::record::{Approval, Job, Told};
+use crate::job::record::{Approval, Job, StepOf, Told};
 use crate::job::state::State;
 use crate::platform::rfc3339;
 use crate::registry::Context;
@@ -20,13 +21,16 @@ pub struct JobInfo {
     pub job_id: String,
     /// What is carried out.
     pub tool: String,
-    /// awaiting_approval, queued, running, succeeded, failed, interrupted or rejected.
+    /// awaiting_approval, queued, running, succeeded, failed, interrupted, cancelled or rejected.
     pub state: State,
     /// Key that asked for it.
     pub key_id: String,
     /// Token that asked for it, if it was one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token_id: Option<String>,
+    /// The pipeline that it is a step of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub step_of: Option<StepOf>,
     /// Sandbox that it is about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sandbox_id: Option<String>,
@@ -45,6 +49,12 @@ pub struct JobInfo {
     /// Present where it had to be approved.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub approval: Option<ApprovalInfo>,
+    /// When somebody asked for its end: RFC 3339, UTC. It is over once `state` says so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cancel_requested_at: Option<String>,
+    /// Key that asked for its end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cancelled_by: Option<String>,
     /// Its arguments, secrets masked and long values cut. Not in lists.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = std::collections::BTreeMap<String, Value>, required = false)]
@@ -59,10 +69,16 @@ pub struct JobInfo {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = std::collections::BTreeMap<String, Value>, required = false)]
     pub output: Option<Value>,
-    /// Why it failed, was interrupted or rejected.
+    /// How the steps of a pipeline stand. Not in lists.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub steps: Option<Vec<StepInfo>>,
+    /// Why it failed, was interrupted, cancelled or rejected.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<Problem>,
 }
+
+/// Most bytes of an answer that tells a job: what its tool answered, as much as any tool may, and the rest beside it.
+pub const OUTPUT_CAP_BYTES: u64 = 18 * 1024 * 1024;
 
 /// Why a job had to be approved, and what was decided.
 #[derive(Debug, PartialEq, Serialize, ToSchema)]
@@ -109,6 +125,7 @@ impl From<Job> for JobInfo {
             state: job.state,
             key_id: job.key_id,
             token_id: job.token_id,
+            step_of: job.step_of,
             sandbox_id: job.sandbox_id.map(Into::into),
             created_at: rfc3339(job.created_at),
             updated_at: rfc3339(job.updated_at),
@@ -116,10 +133,13 @@ impl From<Job> for JobInfo {
             ended_at: job.ended_at.map(rfc3339),
             attempts: job.attempts,
             approval: job.approval.map(ApprovalInfo::from),
+            cancel_requested_at: job.cancellation.as_ref().map(|wish| rfc3339(wish.at)),
+            cancelled_by: job.cancellation.map(|wish| wish.key_id),
             arguments: None,
             arguments_signature: None,
             exit_code: job.exit_code,
             output: None,
+            steps: None,
             error,
         }
     }
@@ -128,13 +148,15 @@ impl From<Job> for JobInfo {
 impl JobInfo {
     /// Everything that is known of a job.
     pub fn of(told: Told) -> Self {
-        let Told { job, order, output, details } = told;
+        let Told { job, order, output, details, steps } = told;
+        let steps = (!steps.is_empty()).then(|| steps.into_iter().map(StepInfo::from).collect());
         let job = Job { error: job.error.map(|error| error.with_details(details)), ..job };
         let arguments = match order.recorded {
             Value::Object(fields) => fields,
             _ => Map::new(),
         };
-        Self { arguments: Some(arguments), arguments_signature: order.arguments_signature, output, ..Self::from(job) }
+        let arguments_signature = order.arguments_signature;
+        Self { arguments: Some(arguments), arguments_signature, output, steps, ..Self::from(job) }
     }
 
     /// The same as this caller is told it: what a tool answered is for who may call that tool.
@@ -154,4 +176,12 @@ pub async fn listed(context: &Context, job_id: &str) -> Result<Job> {
         Error::new(ErrorCode::NotFound, format!("there is no job {job_id:?}; listJobs lists them"))
             .detail("jobId", job_id)
     })
+}
+
+/// The job of that id, which the caller sees and could have asked for.
+pub async fn own(context: &Context, job_id: &str) -> Result<Told> {
+    let job = listed(context, job_id).await?;
+    let told = context.services.jobs.describe(&job.job_id).await?;
+    context.permissions.check(&told.order.requirement)?;
+    Ok(told)
 }

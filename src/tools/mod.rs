@@ -8,18 +8,22 @@ pub mod looking;
 pub mod path;
 pub mod process_info;
 pub mod sandbox_info;
+pub mod step_info;
 
 pub mod approve_job;
+pub mod cancel_job;
 pub mod create_key;
 pub mod create_sandbox;
 pub mod create_token;
 pub mod delete_file;
+pub mod deploy_pipeline;
 pub mod destroy_sandbox;
 pub mod download_archive;
 pub mod edit_file;
 pub mod exec;
 pub mod get_audit_log;
 pub mod get_job;
+pub mod get_job_logs;
 pub mod get_metrics;
 pub mod get_process;
 pub mod get_process_logs;
@@ -32,12 +36,15 @@ pub mod list_jobs;
 pub mod list_keys;
 pub mod list_processes;
 pub mod list_sandboxes;
+pub mod list_webhook_deliveries;
 pub mod make_directory;
 pub mod move_file;
 pub mod read_file;
 pub mod reject_job;
+pub mod retry_job;
 pub mod revoke_key;
 pub mod rotate_key;
+pub mod run_pipeline;
 pub mod search_files;
 pub mod set_alerts;
 pub mod set_budget;
@@ -87,9 +94,14 @@ pub fn registry() -> Registry {
         Entry::of::<get_process_logs::GetProcessLogs>(),
         Entry::of::<wait_for_process::WaitForProcess>(),
         Entry::of::<get_job::GetJob>(),
+        Entry::of::<get_job_logs::GetJobLogs>(),
         Entry::of::<list_jobs::ListJobs>(),
+        Entry::of::<cancel_job::CancelJob>(),
+        Entry::of::<retry_job::RetryJob>(),
         Entry::of::<approve_job::ApproveJob>(),
         Entry::of::<reject_job::RejectJob>(),
+        Entry::of::<run_pipeline::RunPipeline>(),
+        Entry::of::<deploy_pipeline::DeployPipeline>(),
         Entry::of::<create_key::CreateKey>(),
         Entry::of::<list_keys::ListKeys>(),
         Entry::of::<rotate_key::RotateKey>(),
@@ -103,6 +115,7 @@ pub fn registry() -> Registry {
         Entry::of::<set_budget::SetBudget>(),
         Entry::of::<set_alerts::SetAlerts>(),
         Entry::of::<list_alerts::ListAlerts>(),
+        Entry::of::<list_webhook_deliveries::ListWebhookDeliveries>(),
     ])
 }
 
@@ -196,12 +209,8 @@ mod tests {
             let tool = entry.description();
             let reads = tool.annotations.read_only_hint;
             assert!(!(reads && tool.annotations.destructive_hint), "{}", tool.name);
-            assert_eq!(
-                reads,
-                tool.guardrails.role == Role::Viewer,
-                "only a viewer's tools are read-only: {}",
-                tool.name
-            );
+            // One that reads beyond what a key may see by its labels needs more than a viewer.
+            assert!(reads || tool.guardrails.role != Role::Viewer, "a viewer's tools are read-only: {}", tool.name);
             assert!(!tool.guardrails.scopes.is_empty(), "{}", tool.name);
             assert!(tool.guardrails.default_timeout <= tool.guardrails.maximum_timeout, "{}", tool.name);
         }

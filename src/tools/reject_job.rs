@@ -45,7 +45,7 @@ impl Tool for RejectJob {
         approval: Approval::NotNeeded,
         default_timeout: 15,
         maximum_timeout: 15,
-        output_cap_bytes: 8 * 1024 * 1024,
+        output_cap_bytes: super::job_info::OUTPUT_CAP_BYTES,
         rate_class: RateClass::Read,
         unrecorded_arguments: &[],
         told_once: &[],

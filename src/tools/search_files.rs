@@ -88,7 +88,7 @@ impl Tool for SearchFiles {
         unrecorded_arguments: &[],
         told_once: &[],
     };
-    const EXECUTION: Execution = Execution::Inline;
+    const EXECUTION: Execution = Execution::Deferrable;
 
     type Input = Input;
     type Output = SearchResult;

@@ -1,5 +1,6 @@
-//! setAlerts: where alerts go, and when storage is much.
+//! setAlerts: the tenant's webhook, what it is told, and when storage is much.
 
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use serde::{Deserialize, Serialize};
@@ -12,6 +13,7 @@ use crate::registry::{CallFacts, Context, Method, Route, Tool};
 use crate::tenant::admission::SandboxClaim;
 use crate::tenant::alerts::{AlertRequest, AlertSettings};
 use crate::webhook::address::{self, Reach};
+use crate::webhook::event::EventType;
 use crate::webhook::signature::Keys;
 
 /// Most bytes that can be watched for: a petabyte.
@@ -25,6 +27,10 @@ pub struct Input {
     #[serde(default)]
     #[schema(max_length = 2048)]
     pub webhook_url: Option<String>,
+    /// What is posted there beside alerts; default nothing.
+    #[serde(default)]
+    #[schema(required = false)]
+    pub webhook_events: BTreeSet<EventType>,
     /// Bytes in R2 at which there is an alert; the first one is at 80 percent of them.
     #[serde(default)]
     #[schema(minimum = 1)]
@@ -37,9 +43,14 @@ pub struct Input {
 pub struct Output {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub webhook_url: Option<String>,
-    /// What the tenant's webhooks are signed with, as receivers by Standard Webhooks take it; only where there is a URL.
+    /// What the tenant's webhooks are signed with, those of single jobs (`Webhook-Url`) too, as receivers by Standard Webhooks take it;
+    /// absent where SIGNING_SECRET is not set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub webhook_secret: Option<String>,
+    /// What is posted beside alerts.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    #[schema(required = false)]
+    pub webhook_events: BTreeSet<EventType>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub storage_warning_bytes: Option<i64>,
 }
@@ -48,9 +59,10 @@ pub struct SetAlerts;
 
 impl Tool for SetAlerts {
     const NAME: &'static str = "setAlerts";
-    const DESCRIPTION: &'static str = "Sets the webhook that alerts are posted to, and the size of storage at which there is one; what is left out is taken away. \
-        Alerts are of budgets (setBudget), of the day's seconds of sandboxes (setLimits) and of storage, at 80 and at 100 percent. They are in the log too, \
-        and listAlerts lists them. Answers the secret that messages are signed with, by Standard Webhooks.";
+    const DESCRIPTION: &'static str = "Sets the webhook that alerts and chosen events of jobs and sandboxes are posted to, and the size of storage at which there is an alert; \
+        what is left out is taken away. Alerts are of budgets (setBudget), of the day's seconds of sandboxes (setLimits) and of storage, at 80 and at 100 percent. \
+        They are in the log too, and listAlerts lists them; listWebhookDeliveries tells what became of messages. Answers the secret that messages are signed \
+        with, by Standard Webhooks.";
     const ROUTES: &'static [Route] = &[Route { method: Method::Put, path: "/v1/admin/alerts" }];
     const ANNOTATIONS: Annotations = Annotations {
         title: "Set alerts",
@@ -78,6 +90,9 @@ impl Tool for SetAlerts {
     fn claim(input: &Input, _facts: &CallFacts<'_>) -> Result<SandboxClaim> {
         // Whether private addresses are open is the tenant's object to know.
         input.webhook_url.as_deref().map_or(Ok(()), |url| address::check(url, Reach::Anywhere, "/webhookUrl"))?;
+        if input.webhook_url.is_none() && !input.webhook_events.is_empty() {
+            return Err(Error::invalid("/webhookEvents", "need a webhookUrl to be posted to"));
+        }
         if input.storage_warning_bytes.is_some_and(|bytes| bytes > MOST_BYTES) {
             return Err(Error::invalid("/storageWarningBytes", "must be at most 1,000,000,000,000,000"));
         }
@@ -85,13 +100,15 @@ impl Tool for SetAlerts {
     }
 
     async fn call(context: Context, input: Input, _events: Rc<dyn EventSink>) -> Result<Output> {
-        let Input { webhook_url, storage_warning_bytes } = input;
+        let Input { webhook_url, webhook_events, storage_warning_bytes } = input;
         // Without a key to sign with there is no webhook.
-        let keys =
-            webhook_url.as_ref().map(|_| Keys::of(&context.services.signer, &context.principal.tenant)).transpose()?;
-        let settings = AlertSettings { webhook_url, storage_warning_bytes };
+        let keys = match Keys::of(&context.services.signer, &context.principal.tenant) {
+            Err(error) if webhook_url.is_some() => return Err(error),
+            keys => keys.ok(),
+        };
+        let settings = AlertSettings { webhook_url, webhook_events, storage_warning_bytes };
         let report = context.services.tenant.alerts(AlertRequest::SetSettings(settings)).await?;
-        let AlertSettings { webhook_url, storage_warning_bytes } = report.settings;
-        Ok(Output { webhook_url, webhook_secret: keys.map(|keys| keys.text()), storage_warning_bytes })
+        let AlertSettings { webhook_url, webhook_events, storage_warning_bytes } = report.settings;
+        Ok(Output { webhook_url, webhook_secret: keys.map(|keys| keys.text()), webhook_events, storage_warning_bytes })
     }
 }

@@ -50,7 +50,7 @@ impl Tool for StopSandbox {
         unrecorded_arguments: &[],
         told_once: &[],
     };
-    const EXECUTION: Execution = Execution::Inline;
+    const EXECUTION: Execution = Execution::Deferrable;
 
     type Input = Input;
     type Output = SandboxNow;

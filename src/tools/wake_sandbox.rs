@@ -49,7 +49,7 @@ impl Tool for WakeSandbox {
         unrecorded_arguments: &[],
         told_once: &[],
     };
-    const EXECUTION: Execution = Execution::Inline;
+    const EXECUTION: Execution = Execution::Deferrable;
 
     type Input = Input;
     type Output = SandboxNow;

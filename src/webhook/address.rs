@@ -6,7 +6,7 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorCode, Result};
 
 /// Longest URL that is taken.
 pub const LONGEST_URL: usize = 2048;
@@ -34,6 +34,14 @@ impl Reach {
 /// 400 that names the field at `pointer` unless a webhook may go to `url`.
 pub fn check(url: &str, reach: Reach, pointer: &str) -> Result<()> {
     refusal(url, reach).map_or(Ok(()), |why| Err(Error::invalid(pointer, why)))
+}
+
+/// 400 that names the header of a call's own webhook unless one may go to `url`.
+pub fn check_header(url: &str, reach: Reach) -> Result<()> {
+    refusal(url, reach).map_or(Ok(()), |why| {
+        let error = Error::new(ErrorCode::InvalidArguments, format!("the header Webhook-Url {why}"));
+        Err(error.detail("header", "webhook-url"))
+    })
 }
 
 /// Why a webhook may not go to `url`.

@@ -17,6 +17,19 @@ const PAUSES: [Duration; 8] = [
     Duration::from_secs(16 * 60 * 60),
 ];
 
+/// Pauses of a receiver that did not take several messages in a row, one after the other and then the last one again and again: nothing
+/// is sent to it meanwhile.
+const RECEIVER_PAUSES: [Duration; 5] = [
+    Duration::from_secs(5),
+    Duration::from_secs(15),
+    Duration::from_secs(60),
+    Duration::from_secs(5 * 60),
+    Duration::from_secs(30 * 60),
+];
+
+/// Failures in a row after which a receiver counts as having been away: once it is back, all that waits for it is sent.
+pub const AWAY_AFTER: u32 = 2;
+
 /// How one attempt ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Attempt {
@@ -42,6 +55,17 @@ pub fn pause_after(attempts: u32) -> Option<Duration> {
     PAUSES.get(index).copied()
 }
 
+/// How long nothing is sent to a receiver after so many failures in a row.
+pub fn receiver_pause(failures: u32) -> Duration {
+    let index = usize::try_from(failures.saturating_sub(1)).unwrap_or(usize::MAX).min(RECEIVER_PAUSES.len() - 1);
+    RECEIVER_PAUSES.get(index).copied().unwrap_or_default()
+}
+
+/// How long a message is tried at most: what waited for as long is given up with the next failure of its receiver.
+pub fn patience() -> Duration {
+    PAUSES.iter().sum::<Duration>() + ANSWER_DEADLINE * 9
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -52,6 +76,14 @@ mod tests {
         assert!(pauses.is_sorted() && pauses.len() == PAUSES.len());
         assert_eq!((pause_after(0), pause_after(9)), (None, None));
         assert!(pauses.iter().sum::<Duration>() < Duration::from_secs(2 * 24 * 60 * 60));
+    }
+
+    #[test]
+    fn a_receiver_that_stays_away_is_asked_twice_an_hour() {
+        let pauses: Vec<u64> = (0..8).map(|failures| receiver_pause(failures).as_secs()).collect();
+        assert_eq!(pauses, [5, 5, 15, 60, 300, 1800, 1800, 1800]);
+        assert_eq!(receiver_pause(u32::MAX), receiver_pause(8));
+        assert!(patience() > (1..).map_while(pause_after).sum());
     }
 
     #[test]

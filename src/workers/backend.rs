@@ -36,9 +36,11 @@ use crate::tenant::alerts::{AlertReport, AlertRequest};
 use crate::tenant::archive::{Archive, Export};
 use crate::tenant::audit::Head;
 use crate::tenant::credential::Principal;
+use crate::tenant::deliveries::{DeliveryListRequest, DeliveryListing};
 use crate::tenant::inquiry::{AuditRequest, Entries, Verified, VerifyRequest};
 use crate::tenant::jobs::{JobListRequest, JobListing};
 use crate::tenant::keys::{KeyRequest, Keys};
+use crate::tenant::marks::{CancelRequest, Marked};
 use crate::tenant::metrics::{MetricsRequest, Report};
 use crate::tenant::signing::Signer;
 use crate::tenant::usage::{UsageReport, UsageRequest};
@@ -64,6 +66,12 @@ const STOP_DEADLINE: Duration = Duration::from_secs(60);
 
 /// Until a sandbox's object has stored a change.
 const UPDATE_DEADLINE: Duration = Duration::from_secs(10);
+
+/// Until a file that was uploaded with the Worker begins to arrive.
+const ASSET_DEADLINE: Duration = Duration::from_secs(10);
+
+/// The files that were uploaded with the Worker: the content of `openapi/`.
+const ASSETS: &str = "ASSETS";
 
 /// Dataset of the Workers Analytics Engine; without it nothing is written.
 const ANALYTICS_BINDING: &str = "ANALYTICS";
@@ -91,6 +99,33 @@ impl WorkersBackend {
     /// Everything behind a call that an object makes.
     pub fn of_object(env: Env, state: Rc<State>, trace: Trace) -> Self {
         Self::with(env, Lifetime::Object(state), trace)
+    }
+
+    /// The bindings of the Worker.
+    pub fn env(&self) -> &Env {
+        &self.env
+    }
+
+    /// A variable or secret of the Worker; nothing where it is unset or empty.
+    pub fn setting(&self, name: &str) -> Option<String> {
+        configured(&self.env, name)
+    }
+
+    /// One of the files that were uploaded with the Worker, by its path below `openapi/`.
+    pub async fn asset(&self, path: &str) -> Result<web_sys::Response> {
+        let assets = self.env.assets(ASSETS).map_err(Error::internal)?;
+        let outgoing = Outgoing {
+            method: "GET",
+            url: format!("https://assets/{path}"),
+            headers: Vec::new(),
+            body: None,
+            deadline: ASSET_DEADLINE,
+        };
+        let response = fetch::send(Destination::Assets(&assets), outgoing).await.map_err(Error::internal)?;
+        match response.status() {
+            200 => Ok(response),
+            status => Err(Error::internal(format!("the asset {path} answered {status}"))),
+        }
     }
 
     fn with(env: Env, lifetime: Lifetime, trace: Trace) -> Self {
@@ -238,6 +273,14 @@ impl Tenant for TenantObject {
         async move { self.ask("/settle", &settlement, Repeat::Harmless).await }.boxed_local()
     }
 
+    fn cancel(&self, request: CancelRequest) -> LocalBoxFuture<'_, Result<Marked>> {
+        async move { self.ask("/cancel", &request, Repeat::Harmless).await }.boxed_local()
+    }
+
+    fn is_cancelled<'a>(&'a self, call_id: &'a str) -> LocalBoxFuture<'a, Result<bool>> {
+        async move { self.ask("/cancelled", &call_id, Repeat::Harmless).await }.boxed_local()
+    }
+
     fn list_sandboxes(&self, request: ListRequest) -> LocalBoxFuture<'_, Result<Listing>> {
         async move { self.ask("/sandboxes/list", &request, Repeat::Harmless).await }.boxed_local()
     }
@@ -252,6 +295,10 @@ impl Tenant for TenantObject {
 
     fn alerts(&self, request: AlertRequest) -> LocalBoxFuture<'_, Result<AlertReport>> {
         async move { self.ask("/alerts", &request, Repeat::Harmless).await }.boxed_local()
+    }
+
+    fn deliveries(&self, request: DeliveryListRequest) -> LocalBoxFuture<'_, Result<DeliveryListing>> {
+        async move { self.ask("/webhooks/deliveries", &request, Repeat::Harmless).await }.boxed_local()
     }
 
     fn usage(&self, request: UsageRequest) -> LocalBoxFuture<'_, Result<UsageReport>> {

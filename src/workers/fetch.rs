@@ -25,6 +25,8 @@ pub enum Destination<'a> {
     Network,
     /// The object of that name. A stub is made for each request: one that has failed once fails for ever.
     Object(&'a ObjectNamespace, &'a str),
+    /// The files that were uploaded with the Worker.
+    Assets(&'a worker::Fetcher),
     /// A port of the container of the object that asks.
     Port(Port),
 }
@@ -34,7 +36,7 @@ extern "C" {
     #[wasm_bindgen(catch, js_name = fetch)]
     fn global_fetch(url: &str, init: &web_sys::RequestInit) -> Result<js_sys::Promise, JsValue>;
 
-    /// The stub of an object. The runtime's own bindings keep of an error its text alone.
+    /// The stub of an object, or another binding that fetches. The runtime's own bindings keep of an error its text alone.
     type Stub;
 
     #[wasm_bindgen(method, catch)]
@@ -104,6 +106,10 @@ async fn head(
             let stub = namespace.get_by_name(name).map_err(|error| FetchError::Failed(error.to_string()))?;
             let stub: Stub = stub.into_rpc();
             (stub.fetch(&outgoing.url, &init).map_err(thrown)?, thrown)
+        }
+        Destination::Assets(assets) => {
+            let assets: &Stub = assets.as_ref().unchecked_ref();
+            (assets.fetch(&outgoing.url, &init).map_err(failed)?, failed)
         }
     };
     let value = wasm_bindgen_futures::JsFuture::from(promise).await.map_err(fault)?;

@@ -24,6 +24,9 @@ pub const SANDBOX_BINDING: &str = "SANDBOX";
 /// Binding of the jobs' objects.
 pub const JOB_BINDING: &str = "JOB";
 
+/// Binding of the connections' objects.
+pub const CONNECTION_BINDING: &str = "CONNECTION";
+
 /// Origin of requests to objects; it goes nowhere.
 pub const ORIGIN: &str = "https://object.internal";
 

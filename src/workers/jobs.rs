@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use worker::Env;
 
 use super::fetch::FetchError;
@@ -12,7 +14,7 @@ use super::platform::random;
 use crate::error::{Error, ErrorCode, Result};
 use crate::fetch_error::Repeat;
 use crate::job::actor::object_name;
-use crate::job::record::{Decision, Seed, Told};
+use crate::job::record::{Again, Cancellation, Decision, JobLog, LogQuestion, Seed, Told};
 use crate::services::Jobs;
 use crate::trace::Trace;
 
@@ -32,7 +34,7 @@ fn unknown(error: FetchError) -> Error {
 }
 
 impl JobObjects {
-    async fn ask<Q: serde::Serialize>(&self, job_id: &str, path: &str, question: &Q) -> Result<Told> {
+    async fn ask<Q: Serialize, A: DeserializeOwned>(&self, job_id: &str, path: &str, question: &Q) -> Result<A> {
         let objects = &namespace(&self.env, JOB_BINDING)?;
         let name = &object_name(&self.tenant, job_id);
         let trace = self.trace.child(random()).headers();
@@ -51,7 +53,24 @@ impl Jobs for JobObjects {
         async move { self.ask(job_id, "/describe", &()).await }.boxed_local()
     }
 
+    fn wait<'a>(&'a self, job_id: &'a str, time: Duration) -> LocalBoxFuture<'a, Result<Told>> {
+        let millis = i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
+        async move { self.ask(job_id, "/wait", &millis).await }.boxed_local()
+    }
+
     fn decide<'a>(&'a self, job_id: &'a str, decision: &'a Decision) -> LocalBoxFuture<'a, Result<Told>> {
         async move { self.ask(job_id, "/decide", decision).await }.boxed_local()
+    }
+
+    fn retry<'a>(&'a self, job_id: &'a str, again: &'a Again) -> LocalBoxFuture<'a, Result<Told>> {
+        async move { self.ask(job_id, "/retry", again).await }.boxed_local()
+    }
+
+    fn log<'a>(&'a self, job_id: &'a str, question: &'a LogQuestion) -> LocalBoxFuture<'a, Result<JobLog>> {
+        async move { self.ask(job_id, "/log", question).await }.boxed_local()
+    }
+
+    fn cancel<'a>(&'a self, job_id: &'a str, wish: &'a Cancellation) -> LocalBoxFuture<'a, Result<Told>> {
+        async move { self.ask(job_id, "/cancel", wish).await }.boxed_local()
     }
 }

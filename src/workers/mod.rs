@@ -1,5 +1,6 @@
 //! The Workers runtime: entry point, ports of pure code, streams.
 
+pub mod auto_response;
 pub mod backend;
 pub mod body;
 pub mod bucket;

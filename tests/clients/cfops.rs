@@ -5,6 +5,7 @@ mod approvals;
 mod copies;
 mod doors;
 mod exec;
+mod jobs;
 mod line;
 mod logins;
 mod prompt;

@@ -1,4 +1,4 @@
-//! The Python virtual environment of the tests: made once for each content of requirements.txt, in the cache folder.
+//! The Python virtual environments of the tests: each made once for the content of its requirements, in the cache folder.
 
 use std::{
     hash::{DefaultHasher, Hash, Hasher},
@@ -12,18 +12,47 @@ use test_support::scratch_folder;
 
 use crate::tools::{run, try_run};
 
-const REQUIREMENTS: &str = include_str!("python/requirements.txt");
 const INSTALL_LIMIT: Duration = Duration::from_secs(300);
 
-/// Its Python.
-pub(crate) fn python() -> &'static Path {
-    static PYTHON: LazyLock<PathBuf> = LazyLock::new(make);
-    &PYTHON
+/// Packages that do not live together are in environments of their own.
+#[derive(Clone, Copy)]
+pub(crate) enum Environment {
+    /// What generates and runs the Python client, and schemathesis.
+    Clients,
+    /// The SDK of MCP, version 2.
+    McpModern,
+    /// The SDK of MCP before that.
+    McpLegacy,
 }
 
-fn make() -> PathBuf {
+impl Environment {
+    /// Its Python.
+    pub(crate) fn python(self) -> &'static Path {
+        static CLIENTS: LazyLock<PathBuf> = LazyLock::new(|| make(Environment::Clients));
+        static MCP_MODERN: LazyLock<PathBuf> = LazyLock::new(|| make(Environment::McpModern));
+        static MCP_LEGACY: LazyLock<PathBuf> = LazyLock::new(|| make(Environment::McpLegacy));
+        match self {
+            Self::Clients => &CLIENTS,
+            Self::McpModern => &MCP_MODERN,
+            Self::McpLegacy => &MCP_LEGACY,
+        }
+    }
+
+    fn requirements(self) -> PathBuf {
+        let name = match self {
+            Self::Clients => "requirements.txt",
+            Self::McpModern => "mcp_modern.txt",
+            Self::McpLegacy => "mcp_legacy.txt",
+        };
+        Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients/python")).join(name)
+    }
+}
+
+fn make(environment: Environment) -> PathBuf {
+    let requirements = environment.requirements();
+    let pinned = std::fs::read_to_string(&requirements).expect("the requirements are readable");
     let mut hasher = DefaultHasher::new();
-    REQUIREMENTS.hash(&mut hasher);
+    pinned.hash(&mut hasher);
     let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
     let cache = cache.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")));
     let parent = cache.unwrap_or_else(std::env::temp_dir).join("cloudflare-ops/python");
@@ -41,9 +70,9 @@ fn make() -> PathBuf {
         assert!(made, "install python3 with its venv module (Debian: python3-venv):\n{output}");
         let mut install = Command::new(&python);
         install.args(["-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check", "--requirement"]);
-        install.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients/python/requirements.txt"));
+        install.arg(requirements);
         run(&mut install, INSTALL_LIMIT, &scratch.join("install.log"));
-        std::fs::write(&mark, REQUIREMENTS).expect("the cache folder is writable");
+        std::fs::write(&mark, pinned).expect("the cache folder is writable");
     }
     python
 }

@@ -1,8 +1,8 @@
-//! The command line does what it says, clients that are generated from openapi/openapi.json compile and work, and
-//! schemathesis finds nothing, all against the running Worker.
+//! The command line does what it says, clients that are generated from openapi/openapi.json compile and work, the SDKs of
+//! MCP work, and schemathesis finds nothing, all against the running Worker.
 //!
-//! TypeScript comes from the npm packages that the checkout pins. Python comes from python/requirements.txt, installed
-//! once into a virtual environment in the cache folder. Run by `cargo xtask test --only clients`.
+//! TypeScript comes from the npm packages that the checkout pins. Python comes from the requirements in python/, installed
+//! once into virtual environments in the cache folder. Run by `cargo xtask test --only clients`.
 
 #![allow(
     clippy::unwrap_used,
@@ -14,6 +14,9 @@
 
 mod cfops;
 mod environment;
+mod every_door;
+mod examples;
+mod mcp;
 mod python;
 mod schemathesis;
 mod tools;

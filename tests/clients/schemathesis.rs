@@ -5,7 +5,7 @@ use std::{process::Command, time::Duration};
 use test_support::{Stack, StackOptions, scratch_folder};
 
 use crate::{
-    environment::python,
+    environment::Environment,
     tools::{description, run},
 };
 
@@ -16,7 +16,7 @@ const LIMIT: Duration = Duration::from_secs(280);
 fn schemathesis_finds_no_server_error_and_no_violation() {
     let stack = Stack::start(StackOptions::default());
     let folder = scratch_folder("schemathesis");
-    let mut command = Command::new(python());
+    let mut command = Command::new(Environment::Clients.python());
     command
         .args(["-m", "schemathesis.cli", "--config-file"])
         .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients/python/schemathesis.toml"))

@@ -22,22 +22,6 @@ fn run(sandbox: &Sandbox) -> Value {
     json!({ "sandboxId": sandbox.id, "command": "echo x >> runs; wc -l < runs" })
 }
 
-/// The job that a call became.
-fn job(answer: &Answer) -> String {
-    assert_eq!(answer.status, 202, "{}", answer.text());
-    let id = answer.json()["jobId"].as_str().unwrap().to_owned();
-    assert_eq!(answer.header("location"), Some(format!("/v1/jobs/{id}").as_str()));
-    id
-}
-
-async fn ended(client: &Client, job: &str) -> Value {
-    let is_over = || async {
-        let told = client.call("getJob", &json!({ "jobId": job })).await.ok();
-        told["endedAt"].is_string().then_some(told)
-    };
-    eventually("the job is over", Duration::from_secs(60), is_over).await
-}
-
 async fn runs(sandbox: &Sandbox) -> String {
     sandbox.sh("cat runs 2>/dev/null | wc -l").await
 }
@@ -48,7 +32,7 @@ async fn an_approved_call_is_carried_out_once() {
     let (key_id, agent) = agent(&root).await;
     let asked = agent.call("exec", &run(&sandbox)).await;
     let waiting = asked.json();
-    let id = job(&asked);
+    let id = asked.job_id();
     assert_eq!((&waiting["state"], &waiting["keyId"]), (&json!("awaiting_approval"), &json!(key_id)));
     assert_eq!(waiting["approval"]["reason"]["rule"], "tool");
     assert_eq!(asked.header("x-request-id"), Some(id.as_str()));
@@ -64,7 +48,7 @@ async fn an_approved_call_is_carried_out_once() {
     let path = format!("/v1/jobs/{id}/approve");
     let approved = root.send(root.request(Method::POST, &path).json(&approve)).await.ok();
     assert_eq!(approved["approval"]["decidedBy"], "root");
-    let done = ended(&agent, &id).await;
+    let done = agent.ended(&id).await;
     assert_eq!((&done["state"], &done["output"]["stdout"]), (&json!("succeeded"), &json!("1\n")), "{done}");
     assert_eq!((&done["exitCode"], &done["attempts"]), (&json!(0), &json!(1)));
     // The same decision again changes nothing, another comes too late.
@@ -92,7 +76,7 @@ async fn nobody_approves_for_themselves() {
     let (root, sandbox) = (Stack::shared().client(), Stack::shared().sandbox().await);
     let approval = json!({ "destructive": true });
     let (_, admin) = made(&root, json!({ "permissions": { "role": "admin", "approval": approval } })).await;
-    let id = job(&admin.call("exec", &run(&sandbox)).await);
+    let id = admin.call("exec", &run(&sandbox)).await.job_id();
     // It can make a key only that has its rules, and that one is no other.
     let wide = json!({ "name": "wide", "permissions": { "role": "admin" } });
     let problem = admin.call("createKey", &wide).await.problem(403, "forbidden");
@@ -123,14 +107,14 @@ async fn nobody_approves_for_themselves() {
     let scopes = json!(["jobs:read", "jobs:approve"]);
     let (approver_id, approver) = made(&root, json!({ "permissions": { "role": "admin", "scopes": scopes } })).await;
     approver.call("approveJob", &json!({ "jobId": id })).await.ok();
-    let done = ended(&root, &id).await;
+    let done = root.ended(&id).await;
     assert_eq!((&done["state"], &done["approval"]["decidedBy"]), (&json!("succeeded"), &json!(approver_id)));
     // A key whose rules say so approves its own calls.
     let own = json!({ "tools": ["exec"], "approvesOwn": true });
     let (_, own) = made(&root, json!({ "permissions": { "role": "admin", "approval": own } })).await;
-    let id = job(&own.call("exec", &run(&sandbox)).await);
+    let id = own.call("exec", &run(&sandbox)).await.job_id();
     own.call("approveJob", &json!({ "jobId": id })).await.ok();
-    assert_eq!(ended(&own, &id).await["state"], "succeeded");
+    assert_eq!(own.ended(&id).await["state"], "succeeded");
 }
 
 #[tokio::test]
@@ -142,7 +126,7 @@ async fn nobody_approves_by_another_key_that_could_be_its_own() {
     let ((child_id, child), (_, sibling)) =
         (made(&alice, with_rules.clone()).await, made(&alice, with_rules.clone()).await);
     // Whoever has rules holds, or may hold, the secrets of the keys that it made.
-    let asked_by_child = job(&child.call("exec", &run(&sandbox)).await);
+    let asked_by_child = child.call("exec", &run(&sandbox)).await.job_id();
     for hand in [&alice, &sibling, &child] {
         hand.call("approveJob", &json!({ "jobId": asked_by_child })).await.problem(403, "forbidden");
     }
@@ -152,14 +136,14 @@ async fn nobody_approves_by_another_key_that_could_be_its_own() {
     alice.call("rotateKey", &json!({ "keyId": child_id })).await.ok();
     assert_eq!(runs(&sandbox).await, "0\n");
     bob.call("approveJob", &json!({ "jobId": asked_by_child })).await.ok();
-    assert_eq!(ended(&root, &asked_by_child).await["state"], "succeeded");
+    assert_eq!(root.ended(&asked_by_child).await["state"], "succeeded");
     // Who made both and has no rules is above both.
     let (_, chief) = made(&root, json!({ "permissions": { "role": "admin" } })).await;
     let ((_, one), (_, two)) = (made(&chief, with_rules.clone()).await, made(&chief, with_rules).await);
     for decides in [&two, &chief] {
-        let id = job(&one.call("exec", &run(&sandbox)).await);
+        let id = one.call("exec", &run(&sandbox)).await.job_id();
         decides.call("approveJob", &json!({ "jobId": id })).await.ok();
-        assert_eq!(ended(&root, &id).await["state"], "succeeded");
+        assert_eq!(root.ended(&id).await["state"], "succeeded");
     }
 }
 
@@ -168,11 +152,11 @@ async fn an_approval_is_of_the_sandbox_that_was_there() {
     let stack = Stack::shared();
     let (root, sandbox) = (stack.client(), stack.sandbox().await);
     let (_, agent) = agent(&root).await;
-    let id = job(&agent.call("exec", &run(&sandbox)).await);
+    let id = agent.call("exec", &run(&sandbox)).await.job_id();
     root.call("destroySandbox", &json!({ "sandboxId": sandbox.id })).await.ok();
     root.call("createSandbox", &json!({ "id": sandbox.id })).await.ok();
     root.call("approveJob", &json!({ "jobId": id })).await.ok();
-    let told = ended(&root, &id).await;
+    let told = root.ended(&id).await;
     assert_eq!((&told["state"], &told["error"]["code"]), (&json!("failed"), &json!("stale_generation")), "{told}");
     assert_eq!(runs(&sandbox).await, "0\n");
 }
@@ -182,9 +166,9 @@ async fn what_a_command_wrote_before_it_failed_is_for_who_may_run_commands() {
     let (root, sandbox) = (Stack::shared().client(), Stack::shared().sandbox().await);
     let (_, agent) = agent(&root).await;
     let slow = json!({ "sandboxId": sandbox.id, "command": "echo private; sleep 60", "timeout": 1 });
-    let id = job(&agent.call("exec", &slow).await);
+    let id = agent.call("exec", &slow).await.job_id();
     root.call("approveJob", &json!({ "jobId": id })).await.ok();
-    let told = ended(&agent, &id).await;
+    let told = agent.ended(&id).await;
     assert_eq!((&told["state"], &told["error"]["code"]), (&json!("failed"), &json!("timeout")), "{told}");
     assert_eq!(told["error"]["details"]["stdout"], "private\n", "{told}");
     let (_, viewer) = made(&root, json!({ "permissions": { "role": "viewer" } })).await;
@@ -199,7 +183,7 @@ async fn what_a_command_wrote_before_it_failed_is_for_who_may_run_commands() {
 async fn a_rejected_or_forgotten_call_is_never_carried_out() {
     let (root, sandbox) = (Stack::shared().client(), Stack::shared().sandbox().await);
     let (_, agent) = agent(&root).await;
-    let id = job(&agent.call("exec", &run(&sandbox)).await);
+    let id = agent.call("exec", &run(&sandbox)).await.job_id();
     root.call("rejectJob", &json!({ "jobId": id, "comment": "not today" })).await.ok();
     let told = agent.call("getJob", &json!({ "jobId": id })).await.ok();
     assert_eq!((&told["state"], &told["error"]["code"]), (&json!("rejected"), &json!("approval_rejected")));
@@ -207,8 +191,8 @@ async fn a_rejected_or_forgotten_call_is_never_carried_out() {
     root.call("approveJob", &json!({ "jobId": id })).await.problem(409, "conflict");
     let rules = json!({ "tools": ["exec"], "expiresAfter": 1 });
     let (_, hasty) = made(&root, json!({ "permissions": { "role": "operator", "approval": rules } })).await;
-    let id = job(&hasty.call("exec", &run(&sandbox)).await);
-    let told = ended(&hasty, &id).await;
+    let id = hasty.call("exec", &run(&sandbox)).await.job_id();
+    let told = hasty.ended(&id).await;
     assert_eq!((&told["state"], &told["error"]["details"]["reason"]), (&json!("rejected"), &json!("expired")));
     root.call("approveJob", &json!({ "jobId": id })).await.problem(409, "conflict");
     assert_eq!(runs(&sandbox).await, "0\n");
@@ -220,10 +204,10 @@ async fn a_rejected_or_forgotten_call_is_never_carried_out() {
 async fn the_key_must_still_be_valid_when_its_call_is_carried_out() {
     let (root, sandbox) = (Stack::shared().client(), Stack::shared().sandbox().await);
     let (key_id, agent) = agent(&root).await;
-    let id = job(&agent.call("exec", &run(&sandbox)).await);
+    let id = agent.call("exec", &run(&sandbox)).await.job_id();
     root.call("revokeKey", &json!({ "keyId": key_id })).await.ok();
     root.call("approveJob", &json!({ "jobId": id })).await.ok();
-    let told = ended(&root, &id).await;
+    let told = root.ended(&id).await;
     assert_eq!((&told["state"], &told["error"]["code"]), (&json!("failed"), &json!("unauthenticated")));
     assert_eq!((&told["attempts"], runs(&sandbox).await.as_str()), (&json!(0), "0\n"));
 }
@@ -242,11 +226,11 @@ async fn an_idempotency_key_gives_the_same_job_and_then_its_answer() {
     ask(json!({ "sandboxId": sandbox.id })).await.problem(400, "invalid_arguments");
     ask(json!({ "sandboxId": random_name("none"), "command": "true" })).await.problem(404, "not_found");
     let answers = join_all((0..5).map(|_| ask(run(&sandbox)))).await;
-    let id = job(&answers[0]);
-    assert!(answers.iter().all(|answer| job(answer) == id));
+    let id = answers[0].job_id();
+    assert!(answers.iter().all(|answer| answer.job_id() == id));
     ask(json!({ "sandboxId": sandbox.id, "command": "false" })).await.problem(409, "idempotency_mismatch");
     root.call("approveJob", &json!({ "jobId": id })).await.ok();
-    ended(&agent, &id).await;
+    agent.ended(&id).await;
     let answered = || async {
         let answer = ask(run(&sandbox)).await;
         (answer.status == 200).then_some(answer)
@@ -273,7 +257,7 @@ async fn a_pattern_on_arguments_makes_a_call_wait() {
     for command in ["make deploy".to_owned(), format!("{}make deploy", "#\n".repeat(10_000))] {
         let answer = exec(command).await;
         assert_eq!(answer.json()["approval"]["reason"]["argument"]["pattern"], "*deploy*");
-        job(&answer);
+        answer.job_id();
     }
     // Those that wait are not open: there is room for one more call at once.
     assert_eq!(exec("echo y".into()).await.ok()["stdout"], "y\n");
@@ -285,9 +269,9 @@ async fn a_pattern_on_arguments_makes_a_call_wait() {
     let (_, exact) = made(&root, json!({ "permissions": permissions, "limits": { "callsPerMinute": 3 } })).await;
     let timed = format!("{{\"sandboxId\":{:?},\"command\":\"true\",\"timeout\":0.7e1}}", sandbox.id);
     let request = exact.request(Method::POST, "/v1/tools/exec").header("content-type", "application/json");
-    job(&exact.send(request.body(timed)).await);
+    exact.send(request.body(timed)).await.job_id();
     let encoded = json!({ "sandboxId": sandbox.id, "path": "s%65crets/a", "pathEncoding": "percent" });
-    job(&exact.call("readFile", &encoded).await);
+    exact.call("readFile", &encoded).await.job_id();
     assert_eq!(
         exact.call("exec", &json!({ "sandboxId": sandbox.id, "command": "echo z" })).await.ok()["stdout"],
         "z\n"
@@ -308,9 +292,9 @@ async fn a_pattern_on_arguments_makes_a_call_wait() {
     let problem = put("secrets%2Fa").await.problem(403, "forbidden");
     assert_eq!(problem.details["reason"], "needs_approval");
     let write = json!({ "sandboxId": sandbox.id, "path": "secrets/a", "content": "x" });
-    let id = job(&writer.call("writeFile", &write).await);
+    let id = writer.call("writeFile", &write).await.job_id();
     root.call("approveJob", &json!({ "jobId": id })).await.ok();
-    assert_eq!(ended(&writer, &id).await["state"], "succeeded");
+    assert_eq!(writer.ended(&id).await["state"], "succeeded");
     assert_eq!(sandbox.sh("cat secrets/a").await, "x");
     let bad = json!({ "name": "x", "permissions": { "role": "viewer", "approval": { "arguments": [{ "pointer": "zone", "pattern": "a" }] } } });
     root.call("createKey", &bad).await.problem(400, "invalid_arguments");
@@ -325,7 +309,7 @@ async fn a_key_of_labels_sees_the_jobs_of_its_sandboxes_and_its_own() {
     let theirs = stack.sandbox_with(json!({ "labels": { "team": other } })).await;
     let (_, agent) = agent(&root).await;
     let (about_mine, about_theirs) =
-        (job(&agent.call("exec", &run(&mine)).await), job(&agent.call("exec", &run(&theirs)).await));
+        (agent.call("exec", &run(&mine)).await.job_id(), agent.call("exec", &run(&theirs)).await.job_id());
     let permissions = json!({ "role": "viewer", "sandboxLabels": { "team": team } });
     let (_, seer) = made(&root, json!({ "permissions": permissions })).await;
     let listed = seer.get("/v1/jobs").await.ok();
@@ -350,8 +334,8 @@ async fn waiting_jobs_are_counted() {
     assert_eq!(waiting.len(), 2);
     let refused = answers.iter().find(|answer| answer.status == 429).unwrap().problem(429, "quota_exceeded");
     assert_eq!(refused.details["limitName"], "openJobs");
-    root.call("rejectJob", &json!({ "jobId": job(waiting[0]) })).await.ok();
-    job(&agent.call("exec", &run(&sandbox)).await);
+    root.call("rejectJob", &json!({ "jobId": waiting[0].job_id() })).await.ok();
+    agent.call("exec", &run(&sandbox)).await.job_id();
 }
 
 #[tokio::test]
@@ -412,8 +396,8 @@ async fn jobs_outlive_the_worker_and_begin_once() {
     let (root, sandbox) = (stack.client(), stack.sandbox().await);
     let (_, agent) = agent(&root).await;
     let slow = json!({ "sandboxId": sandbox.id, "command": "echo x >> runs; sleep 5" });
-    let id = job(&agent.call("exec", &slow).await);
-    let waiting = job(&agent.call("exec", &run(&sandbox)).await);
+    let id = agent.call("exec", &slow).await.job_id();
+    let waiting = agent.call("exec", &run(&sandbox)).await.job_id();
     stack.worker().restart();
     // Connections to the one that was killed are of no use.
     let (root, sandbox) = (stack.client(), stack.adopt(&sandbox.id));
@@ -422,11 +406,11 @@ async fn jobs_outlive_the_worker_and_begin_once() {
     eventually("the command began", Duration::from_secs(30), has_begun).await;
     stack.worker().restart();
     let (root, sandbox) = (stack.client(), stack.adopt(&sandbox.id));
-    // How it ended was not seen, and it is not begun again.
-    let told = ended(&root, &id).await;
-    assert_eq!((&told["state"], &told["error"]["code"]), (&json!("interrupted"), &json!("outcome_unknown")), "{told}");
+    // It is found again by its id, and not begun again.
+    let told = root.ended(&id).await;
+    assert_eq!((&told["state"], &told["attempts"]), (&json!("succeeded"), &json!(1)), "{told}");
     assert_eq!(runs(&sandbox).await, "1\n");
     root.call("approveJob", &json!({ "jobId": waiting })).await.ok();
-    let told = ended(&root, &waiting).await;
+    let told = root.ended(&waiting).await;
     assert_eq!((&told["state"], &told["output"]["stdout"]), (&json!("succeeded"), &json!("2\n")));
 }

@@ -19,13 +19,13 @@ const BASIC: &str = "dXNAZXI6U0VDUkVUMTIzL3g=";
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// A git server over HTTP: `/private/…` wants the credentials, `/silent/…` never answers.
-struct GitServer {
-    address: String,
+pub struct GitServer {
+    pub address: String,
     _internet: Internet,
 }
 
 impl GitServer {
-    fn start() -> Self {
+    pub fn start() -> Self {
         let root = scratch_folder("git");
         let repository = root.join("public/app.git");
         let work = root.join("work");
@@ -256,7 +256,7 @@ async fn what_could_be_an_option_or_a_command_is_refused_before_anything_is_made
         json!({"gitUrl": "https://host/a", "gitBranch": ""}),
         json!({"gitUrl": "https://host/a", "gitBranch": long}),
         json!({"gitUrl": "https://host/a", "gitDepth": 0}),
-        json!({"gitUrl": "https://host/a", "gitTimeout": 91}),
+        json!({"gitUrl": "https://host/a", "gitTimeout": 3601}),
         json!({"gitBranch": "main"}),
         json!({"gitDepth": 1}),
     ] {

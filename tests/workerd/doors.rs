@@ -64,6 +64,35 @@ async fn the_api_description_is_served_as_it_is_committed() {
 }
 
 #[tokio::test]
+async fn the_documentation_page_is_whole_and_loads_nothing_from_elsewhere() {
+    let page = stranger().get("/docs").await;
+    assert_eq!(page.status, 200);
+    assert!(page.header("content-type").is_some_and(|kind| kind.starts_with("text/html")));
+    let policy = page.header("content-security-policy").unwrap();
+    for word in ["default-src 'none'", "script-src 'self';", "connect-src 'self'", "frame-ancestors 'none'"] {
+        assert!(policy.contains(word), "{policy}");
+    }
+    let text = page.text();
+    let links = text.split(['"', '\'']).filter(|link| link.starts_with('/') && link.len() > 1);
+    let mut scripts = 0;
+    for link in links.filter(|link| !link.starts_with("//")) {
+        let answer = stranger().get(link).await;
+        assert_eq!(answer.status, 200, "{link}");
+        assert_eq!(answer.header("x-content-type-options"), Some("nosniff"), "{link}");
+        scripts += usize::from(answer.header("content-type").is_some_and(|kind| kind.starts_with("text/javascript")));
+    }
+    assert_eq!(scripts, 2, "the viewer and what starts it");
+    assert!(!text.contains("http"), "{text}");
+}
+
+#[tokio::test]
+async fn other_files_beside_the_description_are_not_served() {
+    for path in ["/sandboxd.yaml", "/openapi/openapi.json", "/docs/", "/docs/index.html", "/docs/../sandboxd.yaml"] {
+        stranger().get(path).await.problem(404, "not_found");
+    }
+}
+
+#[tokio::test]
 async fn every_tool_has_a_route_and_a_unique_operation_in_the_description() {
     let description = stranger().get("/openapi.json").await.ok();
     for name in TOOLS {

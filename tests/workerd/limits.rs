@@ -102,6 +102,19 @@ async fn open_calls_are_counted() {
 }
 
 #[tokio::test]
+async fn a_caller_that_asks_for_one_after_the_other_has_one_call_at_once() {
+    let (_, client) = limited(json!({ "concurrentCalls": 1, "callsPerMinute": 1000 })).await;
+    let sandbox = Stack::shared().sandbox().await;
+    for round in 0..30 {
+        let answer = client.call("exec", &json!({ "sandboxId": sandbox.id, "command": format!("echo {round}") })).await;
+        assert_eq!(answer.ok()["stdout"], format!("{round}\n"));
+    }
+    // Two that are short wait for each other.
+    let (one, other) = tokio::join!(client.call("listSandboxes", &json!({})), client.call("listSandboxes", &json!({})));
+    assert_eq!((one.status, other.status), (200, 200), "{} {}", one.text(), other.text());
+}
+
+#[tokio::test]
 async fn limits_are_changed_for_the_next_call() {
     let (key_id, client) = limited(json!({ "callsPerMinute": 1 })).await;
     let root = Stack::shared().client();

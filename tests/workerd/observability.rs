@@ -81,6 +81,11 @@ async fn what_is_refused_is_logged_and_repeats_nothing_of_a_stranger() {
         (stranger.get(&format!("/{long}")).await, "not_found"),
         (stranger.get("/v1/sandboxes/x/files/c4nary-in-file?c4nary-in-query").await, "unauthenticated"),
         (stack.client().call(&random_name("c4narytool"), &json!({})).await, "unknown_tool"),
+        (stack.client().post("/mcp", "c4nary-in-body").await, "malformed_request"),
+        (
+            stack.client().post("/mcp", r#"{"jsonrpc":"2.0","id":1,"method":"c4nary-in-body"}"#).await,
+            "malformed_request",
+        ),
     ];
     for (answer, outcome) in &answers {
         let line = line_of(stack, answer).await;

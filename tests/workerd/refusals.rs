@@ -15,6 +15,8 @@ fn arguments(tool: &Value, sandbox: &Sandbox) -> Value {
             let value = match name {
                 "sandboxId" => json!(sandbox.id),
                 "processId" => json!("00000000000000000000000000000000.00000000-0000-0000-0000-000000000000"),
+                "steps" => json!([{ "name": "a", "tool": "listSandboxes" }]),
+                "gitUrl" => json!("https://localhost/app"),
                 _ => value(name, &schema["properties"][name]),
             };
             (name.to_owned(), value)

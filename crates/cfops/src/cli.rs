@@ -2,7 +2,7 @@
 
 use crate::arguments;
 use crate::catalog::Catalog;
-use crate::commands::{call, completions, cp, decide, exec, login, profiles, tools, top};
+use crate::commands::{call, completions, cp, decide, exec, jobs, login, profiles, tools, top};
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Arg, ArgAction, Command};
 use std::ffi::{OsStr, OsString};
@@ -32,7 +32,7 @@ pub(crate) fn command(catalog: &Catalog) -> Command {
         })
         .args([profile, json_flag().global(true)])
         .subcommands([login::command(), profiles::logout(), profiles::command(), tools::command(), call::command()])
-        .subcommands([exec::command(catalog.get("exec")), cp::command(), top::command()])
+        .subcommands([exec::command(catalog.get("exec")), cp::command(), jobs::command(), top::command()])
         .subcommands(decide::commands(catalog))
         .subcommand(completions::command());
     let taken: Vec<String> = command.get_subcommands().map(|one| one.get_name().to_owned()).collect();

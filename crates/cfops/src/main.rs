@@ -28,7 +28,7 @@ use clap::ArgMatches;
 use clap::error::ErrorKind;
 use cli::Glance;
 use client::Client;
-use commands::{call, completions, cp, decide, exec, login, profiles, tools, top};
+use commands::{call, completions, cp, decide, exec, jobs, login, profiles, tools, top};
 use failure::{Failure, Result};
 use output::Output;
 use profile::Chosen;
@@ -137,6 +137,7 @@ fn dispatch(
         "call" => call::run(&client, &catalog, matches, output),
         "exec" => exec::run(&client, catalog.get("exec"), matches, output),
         "cp" => cp::run(&client, matches, output),
+        "jobs" => jobs::run(&client, matches, output),
         "approve" | "reject" => decide::run(&client, name, matches, output),
         "top" => top::run(&client, &catalog, matches, output),
         tool => match catalog.get(tool) {

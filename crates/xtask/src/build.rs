@@ -75,6 +75,7 @@ pub(crate) fn worker(size: Size) -> Result<()> {
 
 fn build_with(tools: &Tools, size: Size) -> Result<()> {
     let _lock = cache::lock(&workspace::wasm_target().join("build.lock"))?;
+    copy_viewer()?;
     terminal::step("Building the Worker");
     let mut compile = tools.command("cargo")?;
     compile.args(["build", "--lib", "--release", "--target", "wasm32-unknown-unknown"]);
@@ -101,6 +102,19 @@ fn build_with(tools: &Tools, size: Size) -> Result<()> {
         cache::write(&stamp, state().context("worker-build left no output in build/")?)?;
     }
     if optimized { wasm_size::check(&output("index_bg.wasm")) } else { Ok(()) }
+}
+
+/// The viewer's files into the folder of the static assets, next to its page.
+fn copy_viewer() -> Result<()> {
+    for name in ["swagger-ui.css", "swagger-ui-bundle.js"] {
+        let from = NodeModules::file("swagger-ui-dist", name);
+        let to = workspace::root().join("openapi/docs").join(name);
+        let bytes = fs::read(&from).with_context(|| format!("cannot read {}", from.display()))?;
+        if fs::read(&to).ok().as_ref() != Some(&bytes) {
+            cache::write(&to, bytes)?;
+        }
+    }
+    Ok(())
 }
 
 fn output(name: &str) -> PathBuf {

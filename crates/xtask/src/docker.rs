@@ -83,10 +83,16 @@ pub(crate) fn ready() -> Result<PathBuf> {
     Ok(docker)
 }
 
-/// The program of the engine, where root may start it.
+/// The program of the engine, where root may start it and it finds the program it makes its network with.
 pub(crate) fn startable() -> Option<PathBuf> {
-    let program = find_program("dockerd").or_else(|| Some(PathBuf::from("/usr/sbin/dockerd")))?;
-    (rustix::process::geteuid().is_root() && setup::is_executable(&program)).then_some(program)
+    let program = system_program("dockerd")?;
+    (rustix::process::geteuid().is_root() && system_program("iptables").is_some()).then_some(program)
+}
+
+/// A program of the system, whose folder may be missing in `PATH`.
+fn system_program(name: &str) -> Option<PathBuf> {
+    let usual = ["/usr/sbin", "/sbin"].map(|folder| Path::new(folder).join(name));
+    find_program(name).or_else(|| usual.into_iter().find(|path| setup::is_executable(path)))
 }
 
 /// An engine that answers. One that was started here ends with this value.

@@ -10,7 +10,7 @@ use sandbox_api::{EndedBy, ExecExit, ExecRequest};
 use super::Exec;
 use crate::doubles::{Answer, End, Script};
 use crate::error::{Error, ErrorCode, Result};
-use crate::events::{Channel, Event, EventSink, ReaderGone};
+use crate::events::{Channel, Event, EventSink, Process, ReaderGone, Resumed};
 use crate::identifier::SandboxId;
 use crate::sse::encode;
 
@@ -50,7 +50,7 @@ fn run_with_reader(answers: Vec<Answer>, patience: usize) -> Run {
     let exec = Exec::new(services, SandboxId::parse("box").unwrap(), request, reader.clone());
     let result = exec.run().now_or_never().expect("the double never waits");
     let output = reader.events.borrow().iter().fold(Vec::new(), |mut all, event| {
-        if let Event::Output { channel: Channel::Stdout, bytes, offset } = event {
+        if let Event::Output { channel: Channel::Stdout, bytes, offset, .. } = event {
             assert_eq!(*offset, all.len() as u64, "no gap and no repeat");
             all.extend_from_slice(bytes);
         }
@@ -130,6 +130,30 @@ fn a_replaced_sandbox_interrupts_and_is_not_asked_to_run_again() {
     assert_eq!(code(&run), Some(ErrorCode::Interrupted));
     assert!(!run.result.unwrap_err().retryable);
     assert_eq!(run.requests.iter().filter(|(method, ..)| method == "POST").count(), 1);
+}
+
+#[test]
+fn a_command_that_is_gone_on_with_is_never_begun() {
+    let going_on = |answers| {
+        let reader = Rc::new(Reader { events: RefCell::default(), patience: usize::MAX });
+        let (script, services) = Script::of(answers);
+        let request = ExecRequest { id: "call-1".into(), timeout_ms: 1000, ..ExecRequest::default() };
+        let sandbox_id = SandboxId::parse("box").unwrap();
+        let process = Process { sandbox_id: sandbox_id.clone(), boot_id: "boot-1".into() };
+        let exec = Exec::new(services, sandbox_id, request, reader).going_on(Resumed { process, passed_on: [5, 0] });
+        let result = exec.run().now_or_never().expect("the double never waits");
+        let requests = script.seen.borrow().clone();
+        assert!(requests.iter().all(|(method, _, boot)| method == "GET" && boot.as_deref() == Some("boot-1")));
+        assert_eq!(requests[0].1, "/v1/execs/call-1?stdoutOffset=5&stderrOffset=0");
+        result
+    };
+    assert_eq!(going_on(vec![stream(&[started(), exit(3)], End::Clean)]).unwrap().exit_code, Some(3));
+    let code = |refusal| going_on(vec![Answer::Refuse(refusal)]).unwrap_err().code;
+    assert_eq!(code(Error::new(ErrorCode::StaleGeneration, "another boot")), ErrorCode::Interrupted);
+    let forgotten = Error::new(ErrorCode::NotFound, "no such exec").detail("reason", "not_found");
+    assert_eq!(code(forgotten), ErrorCode::OutcomeUnknown);
+    let broken = (0..5).map(|_| stream(&[started()], End::Broken)).collect();
+    assert_eq!(going_on(broken).unwrap_err().code, ErrorCode::OutcomeUnknown);
 }
 
 #[test]

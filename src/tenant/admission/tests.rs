@@ -7,7 +7,7 @@ use serde_json::json;
 use super::*;
 use crate::guardrails::{Role, Scope};
 use crate::sandbox::state::State;
-use crate::tenant::approval::{ApprovalRules, Rule};
+use crate::tenant::approval::{ApprovalRules, Reason, Rule};
 use crate::tenant::key::SecretDigest;
 
 const NOW: i64 = 1_800_000_000_000;
@@ -44,9 +44,12 @@ fn request(credential: Credential, claim: SandboxClaim) -> AdmissionRequest {
         arguments_signature: None,
         claim,
         manner: Manner::Ordinary,
+        step_of: None,
         inspected: None,
         verdict: None,
         idempotency: None,
+        webhook_url: None,
+        mark: None,
         at: NOW,
         deadline_at: NOW + 10,
     }
@@ -303,7 +306,7 @@ fn approval_is_decided_last_and_a_waiting_call_uses_nothing_but_itself() {
     let asked = by_key(existing());
     let decision = decide(&asked, &known);
     let reason = Reason { rule: Rule::Destructive, argument: None };
-    assert_eq!(decision.kind, DecisionKind::Defer { reason, expires_at: NOW + 60_000 });
+    assert_eq!(decision.kind, DecisionKind::Defer(Some(Approval { reason, expires_at: NOW + 60_000, decision: None })));
     let windows = decision.windows.unwrap();
     assert_eq!((windows.calls.used, windows.operations.used), (1, 0));
     // Whatever else is wrong comes first.
@@ -322,6 +325,23 @@ fn approval_is_decided_last_and_a_waiting_call_uses_nothing_but_itself() {
 }
 
 #[test]
+fn a_call_whose_caller_does_not_wait_becomes_a_job_if_there_may_be_one_more() {
+    let (key, box_there) = (key(), listed(&[]));
+    let known = Known { key: Some(&key), listed: Some(&box_there), ..Known::default() };
+    let asked = AdmissionRequest { manner: Manner::Deferred, ..by_key(existing()) };
+    let decision = decide(&asked, &known);
+    assert_eq!((decision.kind, decision.windows.unwrap().operations.used), (DecisionKind::Defer(None), 0));
+    let full = Used { open_jobs: 100, ..Used::default() };
+    assert_eq!(code(&decide(&asked, &Known { used: full, ..known })), Some(ErrorCode::QuotaExceeded));
+    let busy = Known { busy_jobs: MOST_BUSY_JOBS, ..known };
+    assert_eq!(error(&decide(&asked, &busy)).unwrap().details["limitName"], "busyJobs");
+    assert_eq!(code(&decide(&asked, &Known { listed: None, ..known })), Some(ErrorCode::NotFound));
+    let rules = with_rules(ApprovalRules { destructive: true, ..ApprovalRules::default() });
+    let waits = decide(&asked, &Known { key: Some(&rules), ..known });
+    assert!(matches!(waits.kind, DecisionKind::Defer(Some(_))), "it waits for an approval first");
+}
+
+#[test]
 fn a_rule_on_arguments_asks_to_see_them_once_all_else_is_right() {
     let rule = ArgumentRule { tool: None, pointer: "/command".into(), pattern: "*prod*".into() };
     let key = with_rules(ApprovalRules { arguments: vec![rule.clone()], ..ApprovalRules::default() });
@@ -332,14 +352,14 @@ fn a_rule_on_arguments_asks_to_see_them_once_all_else_is_right() {
     assert_eq!(code(&decide(&asked, &Known { listed: None, ..known })), Some(ErrorCode::NotFound));
     let seen = |matched| AdmissionRequest { inspected: Some(Inspected { matched }), ..asked.clone() };
     assert!(matches!(decide(&seen(None), &known).kind, DecisionKind::Admit { .. }));
-    assert!(matches!(decide(&seen(Some(rule)), &known).kind, DecisionKind::Defer { .. }));
+    assert!(matches!(decide(&seen(Some(rule)), &known).kind, DecisionKind::Defer(Some(_))));
 }
 
 #[test]
 fn an_attempt_has_the_rights_of_its_key_and_is_not_counted_again() {
     let attempt = |permissions| AdmissionRequest {
         manner: Manner::Attempt,
-        ..request(Credential::Job { permissions, sandbox_created_at: None }, SandboxClaim::None)
+        ..request(Credential::Job { permissions, token_id: None, sandbox_created_at: None }, SandboxClaim::None)
     };
     let used_up = Used {
         windows: Windows { calls: Window { started_at: NOW, used: 3 }, ..Windows::default() },
@@ -359,6 +379,29 @@ fn an_attempt_has_the_rights_of_its_key_and_is_not_counted_again() {
     assert_eq!(code(&decide(&attempt(None), &Known::default())), Some(ErrorCode::Unauthenticated));
     let busy = Used { open_calls: 50, ..Used::default() };
     assert_eq!(code(&decide(&attempt(None), &Known { used: busy, ..known })), Some(ErrorCode::RateLimited));
+}
+
+#[test]
+fn a_step_of_a_pipeline_becomes_a_job_and_counts_as_a_call_and_as_no_other_job() {
+    let of = StepOf { job_id: "p".into(), step: "build".into() };
+    let credential = Credential::Job { permissions: None, token_id: Some("t1".into()), sandbox_created_at: None };
+    let step = AdmissionRequest { manner: Manner::Deferred, step_of: Some(of), ..request(credential, existing()) };
+    let (key, box_there) = (key(), listed(&[]));
+    let full = Used { open_jobs: 100, ..Used::default() };
+    let known =
+        Known { key: Some(&key), listed: Some(&box_there), used: full, busy_jobs: MOST_BUSY_JOBS, ..Known::default() };
+    let decision = decide(&step, &known);
+    assert_eq!((decision.kind, decision.windows.unwrap().calls.used), (DecisionKind::Defer(None), 1));
+    assert_eq!(Intent::from(&step).token_id.as_deref(), Some("t1"), "the books name the token that asked");
+    let rules = with_rules(ApprovalRules { destructive: true, ..ApprovalRules::default() });
+    let waits = decide(&step, &Known { key: Some(&rules), ..known });
+    assert!(matches!(waits.kind, DecisionKind::Defer(Some(_))), "its approval is its own");
+    // It is asked for again, and the books have one refusal at most.
+    let busy = Used { open_calls: 50, ..Used::default() };
+    let refused = decide(&step, &Known { used: busy, ..known });
+    assert_eq!((code(&refused), recorded(&refused)), (Some(ErrorCode::RateLimited), false));
+    let gone = decide(&step, &Known { listed: None, ..known });
+    assert_eq!((code(&gone), recorded(&gone)), (Some(ErrorCode::NotFound), true));
 }
 
 #[test]

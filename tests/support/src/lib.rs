@@ -19,10 +19,13 @@ mod fault;
 mod guardian;
 mod host;
 mod internet;
+mod jobs;
 mod large_file;
 mod locate;
 mod process;
 mod proxy;
+mod receiver;
+mod socket;
 mod sse;
 mod stack;
 mod wait;
@@ -42,6 +45,8 @@ pub use process::{
     descendants, find_by_argument, interrupt_process, is_alive, kill_process, resident_bytes, sandbox_daemon_of,
 };
 pub use proxy::{FaultProxy, Seen};
+pub use receiver::{HANGS, Received, Receiver};
+pub use socket::{Socket, Told};
 pub use sse::{Event, EventStream, Parser, Terminal, Transcript};
 pub use stack::{Sandbox, Stack, StackOptions, random_name, scratch_folder};
 pub use wait::{eventually, within};

@@ -113,7 +113,9 @@ fn fault(answer: &Answer, text: &str, took: Duration) -> Option<String> {
     }
     match answer.status {
         200 | 201 | 206 | 304 => None,
-        400 | 403 | 404 | 405 | 409 | 410 | 411 | 412 | 413 | 416 | 429 => {
+        // It goes on as a job.
+        202 if answer.json()["jobId"].is_string() => None,
+        400 | 403 | 404 | 405 | 409 | 410 | 411 | 412 | 413 | 416 | 422 | 429 => {
             if answer.body.is_empty() {
                 return None;
             }

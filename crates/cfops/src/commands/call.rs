@@ -76,7 +76,9 @@ pub(crate) fn became_a_job(job: &Value, output: Output) -> Result<u8> {
             Some("awaiting_approval") => {
                 format!("It waits for another key: `cfops approve {id}` or `cfops reject {id}`.")
             }
-            _ => format!("The call became a job: `cfops get-job --job-id {id}` tells how it stands."),
+            _ => format!(
+                "The call became a job: `cfops get-job --job-id {id}` tells how it stands, `cfops jobs logs -f {id}` what it writes."
+            ),
         });
     }
     Ok(exit_code::BECAME_A_JOB)

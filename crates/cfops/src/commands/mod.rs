@@ -4,6 +4,7 @@ pub(crate) mod call;
 pub(crate) mod cp;
 pub(crate) mod decide;
 pub(crate) mod exec;
+pub(crate) mod jobs;
 pub(crate) mod top;
 
 pub(crate) mod login;

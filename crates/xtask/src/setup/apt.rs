@@ -34,15 +34,26 @@ pub(crate) fn install(packages: &[&str]) -> Result<()> {
     if !root && terminal::interactive() && !Command::new("sudo").arg("--validate").status()?.success() {
         bail!("sudo refused: run `apt-get install {list}` as root and then this command again");
     }
-    let apt = |arguments: &[&str]| {
-        let mut command = run::command(if root { "apt-get" } else { "sudo" });
+    let with_rights = |program: &str| {
+        let mut command = run::command(if root { program } else { "sudo" });
         if !root {
-            command.args(["--non-interactive", "DEBIAN_FRONTEND=noninteractive", "apt-get"]);
+            command.args(["--non-interactive", "DEBIAN_FRONTEND=noninteractive", program]);
         }
         command.env("DEBIAN_FRONTEND", "noninteractive");
+        command
+    };
+    let apt = |arguments: &[&str]| {
+        let mut command = with_rights("apt-get");
         command.args(["-o", "DPkg::Lock::Timeout=120"]).args(arguments);
         command
     };
+    // What an interrupted installation left half done stops every later one.
+    if run::ask(run::command("dpkg").arg("--audit")).is_some_and(|report| !report.is_empty()) {
+        let mut command = with_rights("dpkg");
+        command.args(["--configure", "--pending"]);
+        // A package that is not even unpacked fails here and is mended by the installation that follows.
+        let _ = Task::new("dpkg --configure --pending", command, Duration::from_secs(600)).run();
+    }
     Task::new("apt-get update", apt(&["update"]), Duration::from_secs(180)).run()?;
     let mut arguments = vec!["install", "--yes", "--no-install-recommends"];
     arguments.extend(packages);

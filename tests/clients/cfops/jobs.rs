@@ -1,0 +1,51 @@
+//! Logs of jobs at the command line.
+
+use super::Home;
+use super::line::{Cut, Line};
+use serde_json::{Value, json};
+use test_support::{Sandbox, Stack};
+
+async fn job(sandbox: &Sandbox, command: &str, timeout: u32) -> String {
+    let arguments = json!({ "sandboxId": sandbox.id, "command": command, "timeout": timeout });
+    Stack::shared().client().deferred("exec", &arguments).await.job_id()
+}
+
+#[tokio::test]
+async fn logs_of_a_job_are_followed_to_its_end_over_a_line_that_breaks() {
+    let (stack, home) = (Stack::shared(), Home::new());
+    let sandbox = stack.sandbox().await;
+    let line = Line::to(stack.client().base());
+    home.log_in("default", &line.url(), &stack.key);
+    let command =
+        "for i in $(seq 1 60); do echo line $i; echo error $i >&2; sleep 0.1; done; printf '\\377\\n'; exit 3";
+    let id = job(&sandbox, command, 60).await;
+    // The list of tools is there, so that what is cut are the logs.
+    home.run(&["tools"]).ok();
+    line.cut(&[Cut::Down(1500), Cut::Down(2500), Cut::Down(900)]);
+    let ran = home.run(&["jobs", "logs", "-f", &id]);
+    let lines = |word: &str| (1..=60).map(|i| format!("{word} {i}\n")).collect::<String>();
+    assert_eq!((ran.code(), line.uncut()), (3, 0), "{ran:?}");
+    assert_eq!(ran.stderr(), lines("error"));
+    let (text, last) = ran.stdout.split_at(lines("line").len());
+    assert_eq!((text, last), (lines("line").as_bytes(), &b"\xff\n"[..]));
+    // Afterwards, from an offset, and as JSON.
+    let later = home.run(&["jobs", "logs", &id]);
+    assert_eq!((later.code(), later.stdout.len()), (0, ran.stdout.len()));
+    let all = ran.stdout.len() + ran.stderr().len();
+    let rest = home.run(&["jobs", "logs", "--offset", &(all - 2).to_string(), &id]);
+    assert_eq!(rest.stdout, b"\xff\n");
+    let json = home.run(&["jobs", "logs", "--json", &id]).ok();
+    let first: Value = serde_json::from_str(json.lines().next().unwrap()).unwrap();
+    assert!(first["event"] == "stdout" && first["data"]["offset"] == 0, "{first}");
+}
+
+#[tokio::test]
+async fn a_job_that_did_not_end_by_itself_has_the_exit_code_of_its_error() {
+    let home = Home::logged_in();
+    let sandbox = Stack::shared().sandbox().await;
+    let late = home.run(&["jobs", "logs", "-f", &job(&sandbox, "echo begun; sleep 60", 1).await]);
+    assert!(late.code() == 124 && late.stdout() == "begun\n", "{late:?}");
+    let missing = home.run(&["jobs", "logs", "-f", "none-such"]);
+    assert!(missing.code() == 122 && missing.stderr().contains("none-such"), "{missing:?}");
+    home.run(&["jobs", "logs"]).failed(2);
+}

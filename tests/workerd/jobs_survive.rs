@@ -1,0 +1,130 @@
+//! Jobs whose Worker is killed while their command runs: the process is found again by its id, and none is begun twice.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use reqwest::Method;
+use serde_json::json;
+use test_support::{Sandbox, Stack, StackOptions, eventually, kill_process};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Kills the Worker and waits until another is there.
+pub async fn kill(stack: &Stack) {
+    let killed = stack.worker().workerd_pid();
+    kill_process(killed);
+    eventually("workerd is back", LIMIT, || async { stack.worker().is_back(killed).then_some(()) }).await;
+    let answers = || async {
+        let client = stack.client();
+        client.try_send(client.request(Method::GET, "/health")).await.map(drop)
+    };
+    eventually("it answers", LIMIT, answers).await;
+}
+
+/// A file that commands append a line to, as the host sees it.
+fn counter(stack: &Stack, sandbox: &Sandbox) -> PathBuf {
+    stack.host().folder().join(format!("default.{}", sandbox.id)).join("workspace/runs")
+}
+
+fn runs(file: &PathBuf) -> usize {
+    std::fs::read_to_string(file).map_or(0, |text| text.lines().count())
+}
+
+async fn begun(file: &PathBuf) {
+    eventually("the command began", LIMIT, || async { (runs(file) > 0).then_some(()) }).await;
+}
+
+async fn stack_with_sandbox() -> (Stack, Sandbox) {
+    let stack = Stack::start(StackOptions::default());
+    let sandbox = stack.sandbox_with(json!({ "keepAlive": true })).await;
+    (stack, sandbox)
+}
+
+#[tokio::test]
+async fn a_command_goes_on_through_kills_of_the_worker_and_runs_once() {
+    let (stack, sandbox) = stack_with_sandbox().await;
+    let command = "echo x >> runs; for i in $(seq 1 80); do echo $i; sleep 0.5; done; exit 7";
+    let id = stack
+        .client()
+        .deferred("exec", &json!({ "sandboxId": sandbox.id, "command": command, "timeout": 300 }))
+        .await
+        .job_id();
+    let file = counter(&stack, &sandbox);
+    begun(&file).await;
+    for _ in 0..3 {
+        kill(&stack).await;
+        tokio::time::sleep(Duration::from_secs(3)).await;
+    }
+    let told = stack.client().ended(&id).await;
+    assert_eq!((&told["state"], &told["exitCode"], &told["attempts"]), (&json!("succeeded"), &json!(7), &json!(1)));
+    let expected: String = (1..=80).map(|number| format!("{number}\n")).collect();
+    assert_eq!((told["output"]["stdout"].as_str(), runs(&file)), (Some(expected.as_str()), 1), "{told}");
+    // Its logs have no gap and no repeat either.
+    let log = stack.client().get(&format!("/v1/jobs/{id}/logs")).await.ok();
+    let mut written = String::new();
+    for chunk in log["chunks"].as_array().unwrap() {
+        assert_eq!(chunk["offset"], written.len(), "{log}");
+        written.push_str(chunk["data"].as_str().unwrap());
+    }
+    assert_eq!((written.as_str(), &log["ended"]), (expected.as_str(), &json!(true)));
+}
+
+#[tokio::test]
+async fn a_command_that_ended_while_the_worker_was_away_tells_how() {
+    let (stack, sandbox) = stack_with_sandbox().await;
+    let command = "echo x >> runs; sleep 1; echo done";
+    let id = stack.client().deferred("exec", &json!({ "sandboxId": sandbox.id, "command": command })).await.job_id();
+    let file = counter(&stack, &sandbox);
+    begun(&file).await;
+    kill(&stack).await;
+    let told = stack.client().ended(&id).await;
+    assert_eq!((&told["state"], &told["output"]["stdout"]), (&json!("succeeded"), &json!("done\n")), "{told}");
+    assert_eq!(runs(&file), 1);
+}
+
+#[tokio::test]
+async fn a_sandbox_that_was_replaced_meanwhile_makes_the_job_interrupted() {
+    let (stack, sandbox) = stack_with_sandbox().await;
+    let command = "echo x >> runs; sleep 200";
+    let id = stack
+        .client()
+        .deferred("exec", &json!({ "sandboxId": sandbox.id, "command": command, "timeout": 300 }))
+        .await
+        .job_id();
+    let file = counter(&stack, &sandbox);
+    begun(&file).await;
+    kill(&stack).await;
+    let root = stack.client();
+    root.call("stopSandbox", &json!({ "sandboxId": sandbox.id })).await.ok();
+    root.call("wakeSandbox", &json!({ "sandboxId": sandbox.id })).await.ok();
+    let told = stack.client().ended(&id).await;
+    assert_eq!(told["state"], "interrupted", "{told}");
+    assert_eq!(runs(&file), 1, "it is not begun again");
+    // Unless somebody asks for it who knows.
+    root.call("retryJob", &json!({ "jobId": id })).await.problem(409, "conflict");
+    root.call("retryJob", &json!({ "jobId": id, "althoughItMayHaveActed": true })).await.ok();
+    let again = || async { (runs(&file) == 2).then_some(()) };
+    eventually("the command began again", LIMIT, again).await;
+    root.call("cancelJob", &json!({ "jobId": id })).await.ok();
+    assert_eq!(stack.client().ended(&id).await["state"], "cancelled");
+}
+
+#[tokio::test]
+async fn a_job_is_cancelled_although_the_worker_that_began_it_is_gone() {
+    let (stack, sandbox) = stack_with_sandbox().await;
+    let command = "echo x >> runs; (while true; do date +%s%N > alive; sleep 0.1; done) & sleep 200";
+    let id = stack
+        .client()
+        .deferred("exec", &json!({ "sandboxId": sandbox.id, "command": command, "timeout": 300 }))
+        .await
+        .job_id();
+    begun(&counter(&stack, &sandbox)).await;
+    kill(&stack).await;
+    let root = stack.client();
+    root.call("cancelJob", &json!({ "jobId": id })).await.ok();
+    let told = stack.client().ended(&id).await;
+    assert_eq!(told["state"], "cancelled", "{told}");
+    let seen = stack.adopt(&sandbox.id).sh("cat alive; sleep 1; cat alive").await;
+    let (before, after) = seen.trim().split_once('\n').unwrap();
+    assert_eq!(before, after, "nothing of it lives");
+}

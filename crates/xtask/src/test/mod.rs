@@ -3,6 +3,7 @@
 //! A tier that fails, or cannot begin, is counted and the next one runs; the command fails when any did. `check` is the
 //! first two tiers by themselves.
 
+mod ahead;
 mod container;
 mod count;
 mod lint;
@@ -15,6 +16,7 @@ use crate::setup::{
     find_program,
 };
 use crate::{bench, build, sandboxd, terminal, workspace};
+use ahead::Ahead;
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, ValueEnum};
 use count::Count;
@@ -98,8 +100,10 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
 
 fn run_tiers(tiers: &[Tier], filter: Option<&str>, left_out: Option<&str>) -> Result<ExitCode> {
     ensure_tools(tiers)?;
+    let mut ahead = Ahead::begin(tiers);
     let mut outcomes = Vec::new();
     for &tier in tiers {
+        ahead.finish_before(tier);
         terminal::step(&format!("Tests: {}", tier.name()));
         let started = Instant::now();
         let mut count = Count::default();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures_util::{SinkExt, StreamExt};
 use serde_json::{Value, json};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::handshake::client::Response;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
@@ -70,12 +70,21 @@ impl Client {
     /// # Panics
     /// When it cannot be reached.
     pub async fn upgrade(&self, headers: &[(&'static str, String)]) -> Result<(Socket, Response), Box<Error>> {
-        let address = self.base().strip_prefix("http://").unwrap_or(self.base()).to_owned();
-        let mut request = format!("ws://{address}/ws").into_client_request().expect("an address of this machine");
+        let address = self.base().strip_prefix("http://").unwrap_or(self.base());
+        let connection = TcpStream::connect(address).await.expect("the Worker listens");
+        self.upgrade_over(connection, headers).await
+    }
+
+    async fn upgrade_over(
+        &self,
+        connection: TcpStream,
+        headers: &[(&'static str, String)],
+    ) -> Result<(Socket, Response), Box<Error>> {
+        let url = format!("{}/ws", self.base().replacen("http://", "ws://", 1));
+        let mut request = url.into_client_request().expect("an address of this machine");
         for (name, value) in headers {
             request.headers_mut().insert(*name, value.parse().expect("a header"));
         }
-        let connection = TcpStream::connect(&address).await.expect("the Worker listens");
         let most = 64 * 1024 * 1024;
         let config = WebSocketConfig::default().max_message_size(Some(most)).max_frame_size(Some(most));
         let (stream, response) = client_async_with_config(request, connection, Some(config)).await.map_err(Box::new)?;
@@ -87,8 +96,26 @@ impl Client {
     /// # Panics
     /// When it may not.
     pub async fn socket(&self) -> Socket {
+        let address = self.base().strip_prefix("http://").unwrap_or(self.base());
+        self.ready_over(TcpStream::connect(address).await.expect("the Worker listens")).await
+    }
+
+    /// The same, of a machine that keeps little of what is not read; others keep tens of megabytes.
+    ///
+    /// # Panics
+    /// When it may not.
+    pub async fn narrow_socket(&self) -> Socket {
+        let address = self.base().strip_prefix("http://").unwrap_or(self.base());
+        let connection = TcpSocket::new_v4().expect("a socket");
+        connection.set_recv_buffer_size(64 * 1024).expect("a size that every machine allows");
+        let address = address.parse().expect("an address of this machine");
+        self.ready_over(connection.connect(address).await.expect("the Worker listens")).await
+    }
+
+    async fn ready_over(&self, connection: TcpStream) -> Socket {
         let authorization = format!("Bearer {}", self.key().unwrap_or_default());
-        let (mut socket, _) = self.upgrade(&[("authorization", authorization)]).await.expect("an upgrade");
+        let upgraded = self.upgrade_over(connection, &[("authorization", authorization)]).await;
+        let (mut socket, _) = upgraded.expect("an upgrade");
         let ready = socket.next().await;
         assert_eq!(ready["type"], "ready", "{ready}");
         socket

@@ -45,7 +45,7 @@ async fn a_slow_reader_of_200_mb_never_grows_the_workers_memory() {
 #[tokio::test]
 async fn who_sends_without_reading_is_closed() {
     let stack = Stack::start(StackOptions::default());
-    let mut socket = stack.client().socket().await;
+    let mut socket = stack.client().narrow_socket().await;
     let workerd = stack.worker().workerd_pid();
     let before = resident_bytes(workerd).unwrap();
     // Its answers are longer than the message, and are never read.

@@ -31,6 +31,7 @@ fn waiting() -> Stored {
         ended_at: None,
         approval: Some(approval),
         cancellation: None,
+        waits_for_place: false,
         attempts: 0,
         recorded_as: None,
         exit_code: None,

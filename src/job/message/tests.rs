@@ -1,0 +1,1 @@
+//! The queue and its faults, with jobs and places as they are stored.

@@ -64,7 +64,7 @@ fn every_environment_has_the_same_objects_migrations_and_image() {
 }
 
 fn text<'a>(table: &'a Value, key: &str) -> &'a str {
-    table.get(key).and_then(Value::as_str).unwrap_or_else(|| panic!("{table} has no {key}"))
+    table.get(key).and_then(Value::as_str).unwrap_or_else(|| panic!("{table:?} has no {key}"))
 }
 
 /// Producers and consumers of an environment.

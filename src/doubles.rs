@@ -11,6 +11,7 @@ use futures_util::{FutureExt, StreamExt};
 
 use crate::error::{Error, ErrorCode, Result};
 use crate::identifier::SandboxId;
+use crate::job::message::{Message, Queue};
 use crate::job::record::{Again, Cancellation, Decision, JobLog, LogQuestion, Seed, Told};
 use crate::platform::Platform;
 use crate::sandbox::record::{Create, Described, Destroyed, Record, Stopped, Woken};
@@ -239,6 +240,23 @@ impl Tenant for Script {
 
     fn usage(&self, _: UsageRequest) -> LocalBoxFuture<'_, Result<UsageReport>> {
         unwritten()
+    }
+}
+
+/// A queue of jobs that does not do its work.
+pub enum Queues {
+    Throws,
+    /// It takes messages and delivers none.
+    Loses,
+}
+
+impl Queue for Queues {
+    fn send<'a>(&'a self, _: &'a Message) -> LocalBoxFuture<'a, Result<()>> {
+        let taken = match self {
+            Self::Throws => Err(Error::internal("Queue is overloaded. Please back off.")),
+            Self::Loses => Ok(()),
+        };
+        ready(taken).boxed_local()
     }
 }
 

@@ -251,6 +251,7 @@ fn job(request: &AdmissionRequest) -> Job {
         ended_at: None,
         approval: None,
         cancellation: None,
+        waits_for_place: false,
         attempts: 0,
         recorded_as: None,
         exit_code: None,

@@ -10,6 +10,7 @@
 //! - `/cancel`: [`Told`]; 409 when it is over, or cannot be ended.
 //! - `/retry`: [`Told`]; 409 where another attempt would not be honest.
 //! - `/log`: [`JobLog`], after a wait where there is nothing new.
+//! - `/begin`: whether there is a job, whose attempt of this number begins if it is still to begin.
 //! - `/known`: whether there is a job, asked by the tenant's sweep.
 //!
 //! Its alarm does what is due (`stored.rs`): it ends what nobody approved, carries out, tells the tenant's list, and forgets. While a
@@ -25,7 +26,7 @@ use worker::{DurableObject, Env, Request, Response, State as ObjectState, durabl
 use super::record::{Again, Cancellation, Decision, JobLog, LogQuestion, Seed, Told};
 use super::state::State;
 use super::stored::Stored;
-use super::{clock, follower, pipeline, run};
+use super::{clock, follower, pipeline, place, run};
 use crate::api::rest;
 use crate::error::{Error, Result};
 use crate::guardrails::Execution;
@@ -99,6 +100,10 @@ impl DurableObject for JobActor {
             "/log" => match read(&mut request).await {
                 Ok(question) => answer(log(inner, question).await),
                 Err(error) => answer::<JobLog>(Err(error)),
+            },
+            "/begin" => match read(&mut request).await {
+                Ok(attempt) => answer(place::begin(inner, attempt).await),
+                Err(error) => answer::<bool>(Err(error)),
             },
             "/known" => answer(known(inner).await),
             _ => Response::error("no such route", 404),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::actor::Inner;
 use super::stored::{Due, PULSE};
-use super::{pipeline, run};
+use super::{pipeline, place, run};
 use crate::error::{Error, Result};
 use crate::platform::Platform;
 
@@ -52,7 +52,11 @@ async fn work(inner: &Rc<Inner>) -> Result<()> {
                 inner.save(&stored)?;
             }
             Some(Due::Begin) if stored.is_pipeline() => pipeline::attempt(inner, stored).await?,
-            Some(Due::Begin) => run::attempt(inner, stored).await?,
+            Some(Due::Begin) => {
+                if let Some(stored) = place::taken(inner, stored).await? {
+                    run::attempt(inner, stored).await?;
+                }
+            }
             Some(Due::Pulse) if inner.is_attempting.get() && !stored.is_overdue(now) => return Ok(()),
             Some(Due::Pulse) if stored.is_pipeline() => pipeline::go_on(inner).await?,
             Some(Due::Pulse) => {

@@ -1,5 +1,6 @@
 //! Jobs: calls that are carried out later, one Durable Object each.
 
+pub mod message;
 pub mod record;
 pub mod state;
 pub mod stored;
@@ -14,6 +15,8 @@ mod follower;
 mod log;
 #[cfg(target_arch = "wasm32")]
 mod pipeline;
+#[cfg(target_arch = "wasm32")]
+mod place;
 #[cfg(target_arch = "wasm32")]
 mod run;
 #[cfg(target_arch = "wasm32")]

@@ -57,6 +57,9 @@ pub struct Job {
     pub approval: Option<Approval>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cancellation: Option<Cancellation>,
+    /// Whether it is queued because as many jobs run at once as may.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub waits_for_place: bool,
     /// Attempts that may have acted.
     #[serde(default)]
     pub attempts: u32,
@@ -260,4 +263,7 @@ pub struct Report {
     /// What is kept for its idempotency key, of one that is over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer: Option<Answer>,
+    /// Whether it has a place among the jobs that run at once while it runs: pipelines have none, their steps have.
+    #[serde(default)]
+    pub takes_place: bool,
 }

@@ -143,7 +143,7 @@ fn may_be_done_twice(stored: &Stored) -> bool {
     entry.is_some_and(|entry| entry.description().annotations.idempotent_hint)
 }
 
-fn jitter() -> u8 {
+pub(super) fn jitter() -> u8 {
     random().first().copied().unwrap_or(0)
 }
 
@@ -162,7 +162,8 @@ pub(super) async fn report(inner: &Rc<Inner>) -> Result<()> {
     if stored.reported >= version {
         return Ok(());
     }
-    let report = Report { answer: answer(inner, &stored)?, job: stored.job, changes: stored.changes };
+    let (answer, takes_place) = (answer(inner, &stored)?, !stored.is_pipeline());
+    let report = Report { answer, takes_place, job: stored.job, changes: stored.changes };
     let lost = |error: FetchError| Error::internal(error);
     let objects = &namespace(&inner.env, TENANT_BINDING)?;
     let name = stored.order.tenant.as_str();

@@ -71,6 +71,12 @@ pub struct Stored {
     /// When a pipeline is gone on with, where that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub go_on_at: Option<i64>,
+    /// When the next attempt was given a place among those that run at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub placed_at: Option<i64>,
+    /// When it asks for one again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asks_at: Option<i64>,
 }
 
 /// What the object has to do.
@@ -92,6 +98,9 @@ impl Stored {
     pub fn new(seed: &Seed) -> Self {
         let job = Job { version: 1, ..seed.job.clone() };
         let begin_at = job.created_at;
+        // The list gave it a place, or put it into the line, as it made it a job.
+        let is_placed = job.state == State::Queued && !job.waits_for_place;
+        let asks_at = job.waits_for_place.then_some(begin_at + place::ASKS_AGAIN);
         Self {
             order: seed.order.clone(),
             reported: 0,
@@ -107,6 +116,8 @@ impl Stored {
             planned_by: None,
             admitted: 0,
             go_on_at: None,
+            placed_at: is_placed.then_some(begin_at),
+            asks_at,
             job,
         }
     }
@@ -119,7 +130,7 @@ impl Stored {
             State::AwaitingApproval => {
                 due.extend(job.approval.as_ref().map(|approval| (Due::Expire, approval.expires_at)));
             }
-            State::Queued => due.push((Due::Begin, self.begin_at)),
+            State::Queued => due.push((Due::Begin, self.begin_at.max(self.asks_at.unwrap_or(0)))),
             State::Running => {
                 let pulse = self.looked_at.max(job.updated_at) + PULSE;
                 due.push((Due::Pulse, self.go_on_at.unwrap_or(pulse)));
@@ -159,6 +170,8 @@ impl Stored {
         job.state = job.state.after(event)?;
         job.version += 1;
         job.updated_at = now;
+        job.waits_for_place = false;
+        (self.placed_at, self.asks_at) = (None, None);
         if job.state.is_over() {
             job.ended_at = Some(now);
         }
@@ -287,8 +300,7 @@ impl Stored {
         if self.job.attempts >= MOST_ATTEMPTS || self.job.cancellation.is_some() {
             return Ok(false);
         }
-        let pause = pause(self.job.attempts.saturating_sub(1));
-        self.begin_at = now + pause + pause * i64::from(random) / 512;
+        self.begin_at = now + jittered(pause(self.job.attempts.saturating_sub(1)), random);
         self.change(Event::NotBegun, now).map_err(Error::internal)?;
         Ok(true)
     }
@@ -404,9 +416,16 @@ fn over(job: &Job) -> Error {
         .detail("state", job.state.as_str())
 }
 
+/// A pause that `random` makes longer by up to a half.
+fn jittered(pause: i64, random: u8) -> i64 {
+    pause + pause * i64::from(random) / 512
+}
+
 fn pause(failures: u32) -> i64 {
     FIRST_PAUSE.saturating_mul(1_i64.checked_shl(failures.min(20)).unwrap_or(i64::MAX)).min(LONGEST_PAUSE)
 }
+
+mod place;
 
 #[cfg(test)]
 mod tests;

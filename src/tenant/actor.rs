@@ -12,6 +12,7 @@
 //! - `/settle`: `null`; a second settlement of a call changes nothing.
 //! - `/sandboxes/list`: [`Listing`].
 //! - `/jobs/list`: [`super::jobs::JobListing`]; `/jobs/report`: `null`, said by the jobs' own objects.
+//! - `/jobs/place`: [`super::places::Placing`]; `/jobs/giveUp`: `null`, said by the consumer of dead letters.
 //! - `/metrics`: [`super::metrics::Report`].
 //! - `/usage`: [`super::usage::UsageReport`].
 //! - `/alerts`: [`super::alerts::AlertReport`].
@@ -20,7 +21,7 @@
 //!
 //! Every request is decided without awaiting between its first read and its last write, which makes it atomic. The alarm
 //! closes calls that nobody settled by their deadline, forgets what is older than the audit keeps, holds a few sandboxes of the
-//! list against their objects (`sweep.rs`), looks at budgets (`watch.rs`), and exports the audit to R2 (`export.rs`). Messages to webhooks
+//! list against their objects (`sweep.rs`), looks at budgets (`watch.rs`) and at jobs that have places (`placing.rs`), and exports the audit to R2 (`export.rs`). Messages to webhooks
 //! are sent beside it (`outbox.rs`): the alarm only begins what is due, so that no receiver holds it.
 
 use std::cell::{Cell, RefCell};
@@ -40,6 +41,7 @@ use super::export::ExportClock;
 use super::listing::Parameter;
 use super::metrics::{self, Metric, Sample};
 use super::outbox::{self, OutboxClock};
+use super::placing::{self, PlacesClock};
 use super::{job_books, marked, measure, shelf, sweep};
 use crate::error::{Error, Result};
 use crate::identifier::SandboxId;
@@ -77,6 +79,7 @@ pub(super) struct Inner {
     knows_name: Cell<bool>,
     pub(super) export_clock: ExportClock,
     pub(super) outbox: OutboxClock,
+    pub(super) places: PlacesClock,
 }
 
 #[derive(Deserialize)]
@@ -116,8 +119,8 @@ const OPEN_CALL_COLUMNS: [(&str, &str); 5] = [
 impl DurableObject for TenantActor {
     fn new(state: ObjectState, env: Env) -> Self {
         let sql = state.storage().sql();
-        let more = shelf::SCHEMA.iter().chain(job_books::SCHEMA).chain(outbox::SCHEMA).chain(marked::SCHEMA);
-        for statement in SCHEMA.iter().chain(more) {
+        let more = [shelf::SCHEMA, job_books::SCHEMA, placing::SCHEMA, outbox::SCHEMA, marked::SCHEMA];
+        for statement in SCHEMA.iter().chain(more.into_iter().flatten()) {
             if let Err(error) = sql.exec(statement, None) {
                 worker::console_error!("the tables of a tenant could not be made: {error}");
             }
@@ -132,6 +135,7 @@ impl DurableObject for TenantActor {
             knows_name: Cell::new(false),
             export_clock: ExportClock::default(),
             outbox: OutboxClock::default(),
+            places: PlacesClock::default(),
         };
         if let Err(error) = inner.complete_tables() {
             worker::console_error!("the tables of a tenant could not be completed: {:?}", error.cause);
@@ -149,7 +153,11 @@ impl DurableObject for TenantActor {
                 Err(error) => answer::<Admission>(Err(error)),
             },
             "/identify" => answer(read(&body).and_then(|principal| inner.identify(&principal, now()))),
-            "/keys" => answer(read(&body).and_then(|request| inner.keys(request))),
+            "/keys" => {
+                // A key that may have more jobs at once has them now.
+                inner.places.look();
+                answer(read(&body).and_then(|request| inner.keys(request)))
+            }
             "/audit" => answer(read(&body).and_then(|request| inner.entries(&request))),
             "/audit/verify" => answer(read(&body).and_then(|request| inner.verify(&request))),
             "/audit/exports/first" => answer(inner.first_export()),
@@ -161,6 +169,8 @@ impl DurableObject for TenantActor {
             "/usage" => answer(read(&body).and_then(|request| inner.usage(&request))),
             "/jobs/list" => answer(read(&body).and_then(|request| inner.jobs(&request))),
             "/jobs/report" => answer(read(&body).and_then(|report| inner.take_report(&report))),
+            "/jobs/place" => answer(read(&body).and_then(|wanted| inner.place(&wanted))),
+            "/jobs/giveUp" => answer(read(&body).and_then(|message| inner.give_up(&message))),
             "/sandboxes/list" => answer(read(&body).and_then(|request| inner.list(&request))),
             "/sandboxes/report" => answer(read(&body).and_then(|report| inner.report(report))),
             "/sandboxes/ensure" => answer(read(&body).and_then(|listed| inner.ensure(&listed))),
@@ -169,6 +179,7 @@ impl DurableObject for TenantActor {
             "/cancelled" => answer(read::<String>(&body).and_then(|call_id| inner.is_cancelled(&call_id))),
             _ => Response::error("no such route", 404),
         };
+        placing::hand_out(inner);
         outbox::send_due(inner);
         inner.ensure_alarm().await;
         response
@@ -181,6 +192,8 @@ impl DurableObject for TenantActor {
             worker::console_error!("the sweep of a tenant failed: {:?}", error.cause);
         }
         inner.outbox.look();
+        inner.places.look();
+        placing::hand_out(inner);
         outbox::send_due(inner);
         let jobs = job_books::ask_about_new(inner);
         futures_util::future::join3(sweep::run(inner), inner.export(), jobs).await;
@@ -372,13 +385,18 @@ impl Inner {
         let unknown_job = self.next_unknown_job()?.map(|at| at.max(now + millis(sweep::interval(self)) / 4));
         let look = self.next_look(now, millis(sweep::interval(self)))?;
         let message = self.next_message(now)?;
-        Ok([overdue, listed, daily, unknown_job, look, message, self.next_export(now)?].into_iter().flatten().min())
+        let place = self.places.due_at.get().map(|at| at.max(now));
+        Ok([overdue, listed, daily, unknown_job, look, message, place, self.next_export(now)?]
+            .into_iter()
+            .flatten()
+            .min())
     }
 
     /// Sets the alarm, unless one is known to be due early enough for whatever a call can have left open.
     pub(super) async fn ensure_alarm(&self) {
         let known = self.alarm_at.get();
-        let early_enough = self.outbox.due_at.get().unwrap_or(i64::MAX).min(now() + millis(sweep::interval(self)));
+        let due = [self.outbox.due_at.get(), self.places.due_at.get()].into_iter().flatten().min();
+        let early_enough = due.unwrap_or(i64::MAX).min(now() + millis(sweep::interval(self)));
         if known.is_some_and(|at| at <= early_enough) {
             return;
         }

@@ -10,6 +10,7 @@ use serde::Serialize;
 use super::actor::{Inner, TextRow, now, read, values};
 use super::admission::{AdmissionRequest, Intent, Listed, Outcome, Settlement};
 use super::credential::Credential;
+use super::idempotency::Answer;
 use super::jobs::{JobListRequest, JobListing};
 use super::measure;
 use super::metrics::Sample;
@@ -93,7 +94,7 @@ impl Inner {
         approval: Option<Approval>,
         listed: Option<&Listed>,
     ) -> Result<Job> {
-        let job = Job {
+        let mut job = Job {
             job_id: request.call_id.clone(),
             tool: request.requirement.tool.clone(),
             state: if approval.is_some() { State::AwaitingApproval } else { State::Queued },
@@ -115,11 +116,16 @@ impl Inner {
             ended_at: None,
             approval: approval.clone(),
             cancellation: None,
+            waits_for_place: false,
             attempts: 0,
             recorded_as: None,
             exit_code: None,
             error: None,
         };
+        // One that has to be approved asks for a place once it is; of a pipeline the steps do.
+        if job.state == State::Queued && request.requirement.steps.is_empty() {
+            job.waits_for_place = self.place_new(&job)?;
+        }
         self.append(request.at, &request.call_id, "intent", &Intent::from(request))?;
         if let Some(approval) = &approval {
             self.append(request.at, &request.call_id, "waiting", approval)?;
@@ -160,12 +166,19 @@ impl Inner {
 
     /// Takes what a job's object tells. A report that comes twice or late changes nothing.
     pub(super) fn take_report(&self, report: &Report) -> Result<()> {
-        let Report { job, changes, answer } = report;
+        let Report { job, changes, answer, takes_place } = report;
         let Some(before) = self.job(&job.job_id)?.filter(|before| before.version < job.version) else {
             return Ok(());
         };
+        let news: Vec<_> = changes.iter().filter(|change| change.version > before.version).cloned().collect();
+        self.take_news(&before, job, &news, answer.as_ref())?;
+        self.place_told(job, *takes_place)
+    }
+
+    /// Writes down how a job stands now, and tells of what changed.
+    pub(super) fn take_news(&self, before: &Job, job: &Job, news: &[Change], answer: Option<&Answer>) -> Result<()> {
         let decision = |job: &Job| job.approval.as_ref().and_then(|approval| approval.decision.clone());
-        if let (None, Some(decision)) = (decision(&before), decision(job)) {
+        if let (None, Some(decision)) = (decision(before), decision(job)) {
             self.append(decision.at, &job.job_id, "decision", &decision)?;
         }
         let is_another = before.recorded_as != job.recorded_as;
@@ -196,11 +209,11 @@ impl Inner {
             }
             // The first answer stays the answer for its idempotency key.
             if job.recorded_as.is_none() {
-                self.keep(&job.job_id, answer.as_ref(), ended_at)?;
+                self.keep(&job.job_id, answer, ended_at)?;
             }
         }
         self.store_job(job)?;
-        changes.iter().filter(|change| change.version > before.version).try_for_each(|change| {
+        news.iter().try_for_each(|change| {
             let tenant = self.name()?.unwrap_or_default();
             self.tell(&Event::of_change(&tenant, job, change))
         })
@@ -247,10 +260,10 @@ pub(super) async fn ask_about_new(tenant: &Inner) {
     }
 }
 
-async fn check(tenant: &Inner, job: Job) -> Result<()> {
-    let Some(name) = tenant.name()? else { return Ok(()) };
+/// Whether the object of a job knows of it. It tells at once what the list does not know.
+pub(super) async fn is_known(tenant: &Inner, name: &str, job_id: &str) -> Result<bool> {
     let objects = namespace(&tenant.env, JOB_BINDING)?;
-    let object = object_name(&name, &job.job_id);
+    let object = object_name(name, job_id);
     let lost = |error: FetchError| Error::internal(error);
     let question = Question {
         objects: &objects,
@@ -261,9 +274,12 @@ async fn check(tenant: &Inner, job: Job) -> Result<()> {
         lost,
         trace: Vec::new(),
     };
-    // The object tells its job at once where it has one.
-    let known: bool = question.ask(&(), |_| ()).await?;
-    if known {
+    question.ask(&(), |_| ()).await
+}
+
+async fn check(tenant: &Inner, job: Job) -> Result<()> {
+    let Some(name) = tenant.name()? else { return Ok(()) };
+    if is_known(tenant, &name, &job.job_id).await? {
         return Ok(());
     }
     let now = now();
@@ -276,5 +292,5 @@ async fn check(tenant: &Inner, job: Job) -> Result<()> {
         error: Some(Error { retryable: true, ..error }),
         ..job
     };
-    tenant.take_report(&Report { changes: vec![Change::of(&job)], job, answer: None })
+    tenant.take_report(&Report { changes: vec![Change::of(&job)], job, answer: None, takes_place: false })
 }

@@ -47,6 +47,10 @@ pub struct Limits {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 0, maximum = 100_000)]
     pub open_jobs: Option<u32>,
+    /// Jobs that run at once, pipelines not counted; further ones wait for their turn; default 20.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, maximum = 100_000)]
+    pub running_jobs: Option<u32>,
 }
 
 impl Limits {
@@ -78,6 +82,10 @@ impl Limits {
         self.open_jobs.unwrap_or(100)
     }
 
+    pub fn running_jobs(&self) -> u32 {
+        self.running_jobs.unwrap_or(20)
+    }
+
     /// These, and `other` where it says something.
     pub fn with(self, other: Self) -> Self {
         Self {
@@ -88,6 +96,7 @@ impl Limits {
             sandbox_seconds_per_day: other.sandbox_seconds_per_day.or(self.sandbox_seconds_per_day),
             concurrent_calls: other.concurrent_calls.or(self.concurrent_calls),
             open_jobs: other.open_jobs.or(self.open_jobs),
+            running_jobs: other.running_jobs.or(self.running_jobs),
         }
     }
 
@@ -101,6 +110,7 @@ impl Limits {
             (self.sandbox_seconds_per_day(), most.sandbox_seconds_per_day(), "sandboxSecondsPerDay"),
             (self.concurrent_calls(), most.concurrent_calls(), "concurrentCalls"),
             (self.open_jobs(), most.open_jobs(), "openJobs"),
+            (self.running_jobs(), most.running_jobs(), "runningJobs"),
         ];
         pairs.into_iter().find(|(wanted, most, _)| wanted > most).map(|(_, _, name)| name)
     }
@@ -115,6 +125,7 @@ impl Limits {
             sandbox_seconds_per_day: Some(self.sandbox_seconds_per_day()),
             concurrent_calls: Some(self.concurrent_calls()),
             open_jobs: Some(self.open_jobs()),
+            running_jobs: Some(self.running_jobs()),
         }
     }
 }

@@ -19,6 +19,7 @@ pub mod listing;
 pub mod marks;
 pub mod metrics;
 pub mod permissions;
+pub mod places;
 pub mod prices;
 pub mod sight;
 pub mod signing;
@@ -46,8 +47,10 @@ mod meter;
 #[cfg(target_arch = "wasm32")]
 mod outbox;
 #[cfg(target_arch = "wasm32")]
+mod placing;
+#[cfg(target_arch = "wasm32")]
 mod shelf;
 #[cfg(target_arch = "wasm32")]
-mod sweep;
+pub(crate) mod sweep;
 #[cfg(target_arch = "wasm32")]
 mod watch;

@@ -5,6 +5,8 @@
 
 use std::time::Duration;
 
+use worker::Env;
+
 use super::actor::{Inner, SWEEP_INTERVAL, TextRow, now, read};
 use super::listing::Listed;
 use crate::error::{Error, Result};
@@ -29,7 +31,16 @@ const UNKNOWN_FOR: i64 = 2;
 
 /// Between two sweeps. `SWEEP_SECONDS` shortens it, for tests.
 pub(super) fn interval(tenant: &Inner) -> Duration {
-    let seconds = configured(&tenant.env, "SWEEP_SECONDS").and_then(|text| text.parse().ok());
+    between(&tenant.env)
+}
+
+/// The same for others than the tenant's object, in milliseconds.
+pub(crate) fn millis_between(env: &Env) -> i64 {
+    i64::try_from(between(env).as_millis()).unwrap_or(i64::MAX)
+}
+
+fn between(env: &Env) -> Duration {
+    let seconds = configured(env, "SWEEP_SECONDS").and_then(|text| text.parse().ok());
     seconds.map_or(SWEEP_INTERVAL, |seconds: u64| Duration::from_secs(seconds.max(1))).min(SWEEP_INTERVAL)
 }
 

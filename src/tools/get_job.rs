@@ -9,6 +9,7 @@ use super::job_info::{JobInfo, listed};
 use crate::error::Result;
 use crate::events::EventSink;
 use crate::guardrails::{Annotations, Approval, Execution, Guardrails, RateClass, Role, Scope};
+use crate::job::message::is_given_up;
 use crate::registry::{CallFacts, Context, Method, Route, Tool};
 use crate::tenant::admission::SandboxClaim;
 
@@ -59,7 +60,11 @@ impl Tool for GetJob {
 
     async fn call(context: Context, input: Input, _events: Rc<dyn EventSink>) -> Result<JobInfo> {
         let job = listed(&context, &input.job_id).await?;
-        let told = context.services.jobs.describe(&job.job_id).await?;
-        Ok(JobInfo::told_to(&context, told))
+        match context.services.jobs.describe(&job.job_id).await {
+            Ok(told) => Ok(JobInfo::told_to(&context, told)),
+            // One that was given up since its object cannot be read is known to the list only.
+            Err(_) if is_given_up(&job) => Ok(JobInfo::from(job)),
+            Err(error) => Err(error),
+        }
     }
 }

@@ -23,6 +23,9 @@ pub struct JobInfo {
     pub tool: String,
     /// awaiting_approval, queued, running, succeeded, failed, interrupted, cancelled or rejected.
     pub state: State,
+    /// What it waits for while it is queued, if not only for its beginning.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waits_for: Option<WaitsFor>,
     /// Key that asked for it.
     pub key_id: String,
     /// Token that asked for it, if it was one.
@@ -77,6 +80,14 @@ pub struct JobInfo {
     pub error: Option<Problem>,
 }
 
+/// What keeps a queued job from beginning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum WaitsFor {
+    /// As many jobs run at once as may; those that came before it begin first.
+    Place,
+}
+
 /// Most bytes of an answer that tells a job: what its tool answered, as much as any tool may, and the rest beside it.
 pub const OUTPUT_CAP_BYTES: u64 = 18 * 1024 * 1024;
 
@@ -123,6 +134,7 @@ impl From<Job> for JobInfo {
             job_id: job.job_id,
             tool: job.tool,
             state: job.state,
+            waits_for: job.waits_for_place.then_some(WaitsFor::Place),
             key_id: job.key_id,
             token_id: job.token_id,
             step_of: job.step_of,

@@ -237,6 +237,7 @@ mod tests {
             ended_at: None,
             approval: None,
             cancellation: None,
+            waits_for_place: false,
             attempts: 0,
             recorded_as: None,
             exit_code: None,

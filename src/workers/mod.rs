@@ -1,4 +1,4 @@
-//! The Workers runtime: entry point, ports of pure code, streams.
+//! The Workers runtime: entry points, ports of pure code, streams.
 
 pub mod auto_response;
 pub mod backend;
@@ -8,6 +8,7 @@ pub mod fetch;
 pub mod internal;
 pub mod jobs;
 pub mod platform;
+pub mod queue;
 
 use std::rc::Rc;
 

@@ -50,6 +50,7 @@ mod patience;
 mod pipelines;
 mod pipelines_survive;
 mod processes;
+mod queue;
 mod refusals;
 mod same_everywhere;
 mod seam;

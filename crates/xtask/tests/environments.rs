@@ -63,6 +63,38 @@ fn every_environment_has_the_same_objects_migrations_and_image() {
     }
 }
 
+fn text<'a>(table: &'a Value, key: &str) -> &'a str {
+    table.get(key).and_then(Value::as_str).unwrap_or_else(|| panic!("{table:?} has no {key}"))
+}
+
+/// Producers and consumers of an environment.
+fn queues<'a>(table: &'a Table, key: &str) -> &'a Vec<Value> {
+    let queues = table.get("queues").and_then(|queues| queues.get(key)?.as_array());
+    queues.unwrap_or_else(|| panic!("an environment has queues.{key}"))
+}
+
+#[test]
+fn every_environment_has_queues_of_its_own_with_the_same_settings() {
+    let configuration = configuration();
+    let all = [("cloudflare-ops".to_owned(), &configuration)];
+    let named = environments(&configuration).map(|(name, table)| (format!("cloudflare-ops-{name}"), table));
+    // Names apart, which say the environment.
+    let settings = |name: &str, table: &Table| {
+        let text = format!("{:?}{:?}", queues(table, "producers"), queues(table, "consumers"));
+        text.replace(&format!("{name}-jobs"), "jobs")
+    };
+    for (name, table) in all.into_iter().chain(named) {
+        assert_eq!(settings(&name, table), settings("cloudflare-ops", &configuration), "{name}");
+        let [producer] = queues(table, "producers").as_slice() else { panic!("{name} has one producer") };
+        let [jobs, dead] = queues(table, "consumers").as_slice() else { panic!("{name} has two consumers") };
+        assert_eq!(text(producer, "queue"), text(jobs, "queue"));
+        assert_eq!(text(jobs, "dead_letter_queue"), text(dead, "queue"));
+        // By that the Worker knows it: `DEAD` in src/workers/queue.rs.
+        assert_eq!(text(dead, "queue"), format!("{}-dead", text(jobs, "queue")));
+        assert!(dead.get("dead_letter_queue").is_none());
+    }
+}
+
 /// All `binding`, `name` and `class_name` values below a value, and the names of plain variables.
 fn binding_names(value: &Value) -> Vec<String> {
     match value {

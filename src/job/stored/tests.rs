@@ -31,6 +31,7 @@ fn waiting() -> Stored {
         ended_at: None,
         approval: Some(approval),
         cancellation: None,
+        waits_for_place: false,
         attempts: 0,
         recorded_as: None,
         exit_code: None,
@@ -287,4 +288,53 @@ fn every_change_is_kept_until_the_list_has_taken_it() {
     }
     assert_eq!(job.changes.len(), MOST_CHANGES, "what a list never takes does not grow for ever");
     assert_eq!(job.changes.last(), Some(&Change::of(&job.job)));
+}
+
+fn asked(waits_for_place: bool) -> Stored {
+    let Stored { job, order, .. } = waiting();
+    let job = Job { state: State::Queued, approval: None, waits_for_place, ..job };
+    Stored::new(&Seed { job, order, arguments: "{}".into() })
+}
+
+fn begins_at(stored: &Stored) -> i64 {
+    stored.due().into_iter().find(|(due, _)| *due == Due::Begin).unwrap().1
+}
+
+#[test]
+fn a_job_that_was_given_a_place_begins_at_once_and_asks_again_if_it_did_not_for_long() {
+    let mut job = asked(false);
+    assert_eq!((begins_at(&job), job.has_place(NOW), job.has_place(NOW + 29_999)), (NOW, true, true));
+    assert!(!job.has_place(NOW + 30_000) && !job.has_place(NOW - 1));
+    job.placed(NOW + 60_000);
+    assert!(job.has_place(NOW + 60_000));
+    job.begin(NOW + 60_000).unwrap();
+    assert!(!job.has_place(NOW + 60_000), "a place is for one attempt");
+    // One that was approved, retried or refused has none yet.
+    let mut approved = waiting();
+    approved.decide(decision(true, "root", NOW)).unwrap();
+    assert!(!approved.has_place(NOW));
+}
+
+#[test]
+fn a_job_that_waits_for_a_place_asks_by_itself_or_when_it_is_told() {
+    let mut job = asked(true);
+    assert_eq!((begins_at(&job), job.has_place(NOW)), (NOW + 40_000, false));
+    job.waits(255, 40_000, NOW + 40_000);
+    assert!((NOW + 99_000..NOW + 100_000).contains(&begins_at(&job)) && job.job.waits_for_place);
+    let before = job.clone();
+    assert!(!job.told_to_begin(0) && !job.told_to_begin(2));
+    assert_eq!(job, before);
+    assert!(job.told_to_begin(1));
+    assert_eq!(begins_at(&job), NOW);
+    assert!(!job.told_to_begin(1), "once is enough");
+    // A pause after a refusal is no matter of places.
+    job.placed(NOW);
+    job.begin(NOW).unwrap();
+    job.not_begun(Error { retryable: true, ..Error::new(ErrorCode::RateLimited, "busy") }, NOW).unwrap();
+    assert!(!job.told_to_begin(1) && begins_at(&job) > NOW && !job.job.waits_for_place);
+    assert_eq!((job.wanted().attempt, job.wanted().version), (1, job.job.version));
+    // What was cancelled waits for nothing.
+    let mut job = asked(true);
+    job.cancel(Cancellation { key_id: "k".into(), call_id: "c".into(), at: NOW }, true).unwrap();
+    assert!(!job.job.waits_for_place && !job.told_to_begin(1) && !whats_due(&job).contains(&Due::Begin));
 }

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use crate::{
     client::Client,
     guardian::{guard_containers, process_folder},
+    queue::QueueKind,
     stack::{Sandbox, random_name},
     worker::{ContainerSettings, Worker, WorkerSettings},
 };
@@ -67,6 +68,8 @@ impl ContainerStack {
             sweep_seconds: None,
             private_webhooks: false,
             export_seconds: None,
+            running_jobs: None,
+            queue: QueueKind::Real,
             bucket: true,
             containers: Some(ContainerSettings {
                 image: image(options.image),

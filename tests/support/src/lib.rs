@@ -24,6 +24,7 @@ mod large_file;
 mod locate;
 mod process;
 mod proxy;
+mod queue;
 mod receiver;
 mod socket;
 mod sse;
@@ -45,6 +46,7 @@ pub use process::{
     descendants, find_by_argument, interrupt_process, is_alive, kill_process, resident_bytes, sandbox_daemon_of,
 };
 pub use proxy::{FaultProxy, Seen};
+pub use queue::{QueueKind, damage_job};
 pub use receiver::{HANGS, Received, Receiver};
 pub use socket::{Socket, Told};
 pub use sse::{Event, EventStream, Parser, Terminal, Transcript};

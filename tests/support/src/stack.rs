@@ -15,6 +15,7 @@ use crate::{
     guardian::process_folder,
     host::Host,
     proxy::{FaultProxy, Seen},
+    queue::QueueKind,
     sse::{EventStream, Transcript},
     worker::Worker,
     worker::WorkerSettings,
@@ -37,6 +38,10 @@ pub struct StackOptions {
     pub private_webhooks: bool,
     /// Seconds between two exports of the audit, where they are not the default.
     pub export_seconds: Option<u32>,
+    /// Jobs of a tenant that run at once, where they are not the default.
+    pub running_jobs: Option<u32>,
+    /// How the queue of jobs behaves.
+    pub queue: QueueKind,
     /// Whether an R2 bucket is bound.
     pub bucket: bool,
 }
@@ -51,6 +56,8 @@ impl Default for StackOptions {
             sweep_seconds: None,
             private_webhooks: false,
             export_seconds: None,
+            running_jobs: None,
+            queue: QueueKind::Real,
             bucket: true,
         }
     }
@@ -90,6 +97,8 @@ impl Stack {
             sweep_seconds: options.sweep_seconds,
             private_webhooks: options.private_webhooks,
             export_seconds: options.export_seconds,
+            running_jobs: options.running_jobs,
+            queue: options.queue,
             bucket: options.bucket,
             containers: None,
             storage: folder.join("storage"),

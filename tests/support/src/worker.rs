@@ -7,6 +7,7 @@ use crate::{
     host::announced,
     locate::{node, project_root},
     process,
+    queue::QueueKind,
 };
 
 /// Variables and storage of one Worker. An absent variable is absent in the Worker too.
@@ -26,6 +27,10 @@ pub struct WorkerSettings {
     pub private_webhooks: bool,
     /// `EXPORT_SECONDS`.
     pub export_seconds: Option<u32>,
+    /// `RUNNING_JOBS`.
+    pub running_jobs: Option<u32>,
+    /// How the queue of jobs behaves.
+    pub queue: QueueKind,
     /// Whether an R2 bucket is bound.
     pub bucket: bool,
     /// What its sandboxes run in, when that is containers.
@@ -148,6 +153,8 @@ fn launch(settings: &WorkerSettings, port: u16) -> (GuardedChild, String) {
     let sweep_seconds = settings.sweep_seconds.map(|seconds| seconds.to_string());
     let private_webhooks = settings.private_webhooks.then(|| "allow".to_owned());
     let export_seconds = settings.export_seconds.map(|seconds| seconds.to_string());
+    let running_jobs = settings.running_jobs.map(|jobs| jobs.to_string());
+    let queue = settings.queue.word();
     let no_bucket = (!settings.bucket).then(|| "1".to_owned());
     let variables = [
         ("WORKER_API_KEY_SECRET", &settings.key),
@@ -157,6 +164,8 @@ fn launch(settings: &WorkerSettings, port: u16) -> (GuardedChild, String) {
         ("SWEEP_SECONDS", &sweep_seconds),
         ("WEBHOOK_PRIVATE_ADDRESSES", &private_webhooks),
         ("EXPORT_SECONDS", &export_seconds),
+        ("RUNNING_JOBS", &running_jobs),
+        ("TEST_QUEUE", &queue),
         ("TEST_NO_BUCKET", &no_bucket),
     ];
     for (name, value) in variables {

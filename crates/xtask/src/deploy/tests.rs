@@ -27,6 +27,14 @@ const CONFIGURATION: &str = r#"
     r2_buckets = [{ binding = "FILES", bucket_name = "ops-files" }]
     [[env.staging.containers]]
     image = "./Dockerfile.sandbox"
+    [[env.staging.queues.producers]]
+    binding = "JOBS"
+    queue = "ops-jobs"
+    [[env.staging.queues.consumers]]
+    queue = "ops-jobs"
+    dead_letter_queue = "ops-jobs-dead"
+    [[env.staging.queues.consumers]]
+    queue = "ops-jobs-dead"
     [env.production]
     name = "ops-production"
     workers_dev = false
@@ -117,6 +125,8 @@ impl Scene {
             ("deployments status", 0, VERSION.to_owned()),
             ("r2 bucket info", 0, "{}".to_owned()),
             ("r2 bucket create", 0, String::new()),
+            ("queues info", 0, "Queue Name: ops-jobs".to_owned()),
+            ("queues create", 0, String::new()),
             ("deploy", 0, "Uploaded".to_owned()),
         ];
         let mut script = String::from(
@@ -181,7 +191,9 @@ impl Scene {
     }
 
     fn changed_nothing(&self) -> bool {
-        ["deploy ", "secret put", "r2 bucket create"].iter().all(|beginning| self.calls(beginning).is_empty())
+        ["deploy ", "secret put", "r2 bucket create", "queues create"]
+            .iter()
+            .all(|beginning| self.calls(beginning).is_empty())
     }
 }
 
@@ -248,6 +260,24 @@ fn a_first_deployment_creates_what_is_missing_and_ends_with_a_command() {
     );
     assert!(scene.calls("deploy ")[0].contains("--env staging"));
     assert!(scene.site.seen.lock().unwrap().contains("/v1/tools/destroySandbox"), "the sandbox is destroyed again");
+}
+
+#[test]
+fn the_queue_and_its_dead_letter_queue_are_made_once_and_before_the_worker() {
+    let absent = "Queue \"ops-jobs\" does not exist. To create it, run: wrangler queues create ops-jobs";
+    let scene = Scene::new("queues").answering("queues info", 1, absent);
+    scene.run().unwrap();
+    let asked = ["queues info ops-jobs", "queues info ops-jobs-dead"];
+    assert_eq!(scene.calls("queues info"), asked);
+    assert_eq!(scene.calls("queues create"), ["queues create ops-jobs", "queues create ops-jobs-dead"]);
+    let calls = scene.file("calls");
+    assert!(calls.find("queues create ops-jobs-dead") < calls.find("deploy "), "{calls}");
+    // They are there now.
+    let again = Scene::deployed_before("queues-again");
+    again.run().unwrap();
+    assert_eq!((again.calls("queues info").len(), again.calls("queues create").len()), (2, 0));
+    let refused = Scene::new("queues-refused").answering("queues info", 1, "Authentication error [code: 10000]");
+    assert!(refused.fails().contains("whether there is a queue ops-jobs is not known") && refused.changed_nothing());
 }
 
 #[test]

@@ -10,6 +10,7 @@
 //! - `/cancel`: [`Told`]; 409 when it is over, or cannot be ended.
 //! - `/retry`: [`Told`]; 409 where another attempt would not be honest.
 //! - `/log`: [`JobLog`], after a wait where there is nothing new.
+//! - `/wake`: `null`, said to a pipeline by a step that does not wait for an approval any more.
 //! - `/known`: whether there is a job, asked by the tenant's sweep.
 //!
 //! Its alarm does what is due (`stored.rs`): it ends what nobody approved, carries out, tells the tenant's list, and forgets. While a
@@ -100,14 +101,17 @@ impl DurableObject for JobActor {
                 Ok(question) => answer(log(inner, question).await),
                 Err(error) => answer::<JobLog>(Err(error)),
             },
+            "/wake" => answer(wake(inner).await),
             "/known" => answer(known(inner).await),
             _ => Response::error("no such route", 404),
         }
     }
 
     async fn alarm(&self) -> worker::Result<Response> {
-        clock::run(&self.inner).await;
-        Response::empty()
+        match clock::run(&self.inner).await {
+            Ok(()) => Response::empty(),
+            Err(error) => Err(worker::Error::RustError(error.message)),
+        }
     }
 }
 
@@ -187,6 +191,15 @@ async fn log(inner: &Rc<Inner>, question: LogQuestion) -> Result<JobLog> {
         }
         inner.platform.sleep(LOOK).await;
     }
+}
+
+async fn wake(inner: &Rc<Inner>) -> Result<()> {
+    let mut stored = inner.existing()?;
+    if stored.wake(inner.platform.now_millis()) {
+        inner.save(&stored)?;
+        clock::arm(inner).await;
+    }
+    Ok(())
 }
 
 async fn known(inner: &Rc<Inner>) -> Result<bool> {

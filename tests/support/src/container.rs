@@ -68,6 +68,8 @@ impl ContainerStack {
             private_webhooks: false,
             export_seconds: None,
             bucket: true,
+            busy_jobs: None,
+            job_alarm_seconds: None,
             containers: Some(ContainerSettings {
                 image: image(options.image),
                 sidecar: image(options.sidecar),

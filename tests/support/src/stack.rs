@@ -39,6 +39,10 @@ pub struct StackOptions {
     pub export_seconds: Option<u32>,
     /// Whether an R2 bucket is bound.
     pub bucket: bool,
+    /// How many jobs may be queued or running, where that is not the default.
+    pub busy_jobs: Option<u32>,
+    /// Seconds for which one alarm looks after the command of a job, where they are not the default.
+    pub job_alarm_seconds: Option<u32>,
 }
 
 impl Default for StackOptions {
@@ -52,6 +56,8 @@ impl Default for StackOptions {
             private_webhooks: false,
             export_seconds: None,
             bucket: true,
+            busy_jobs: None,
+            job_alarm_seconds: None,
         }
     }
 }
@@ -91,6 +97,8 @@ impl Stack {
             private_webhooks: options.private_webhooks,
             export_seconds: options.export_seconds,
             bucket: options.bucket,
+            busy_jobs: options.busy_jobs,
+            job_alarm_seconds: options.job_alarm_seconds,
             containers: None,
             storage: folder.join("storage"),
         });

@@ -28,6 +28,10 @@ pub struct WorkerSettings {
     pub export_seconds: Option<u32>,
     /// Whether an R2 bucket is bound.
     pub bucket: bool,
+    /// `BUSY_JOBS`.
+    pub busy_jobs: Option<u32>,
+    /// `JOB_ALARM_SECONDS`.
+    pub job_alarm_seconds: Option<u32>,
     /// What its sandboxes run in, when that is containers.
     pub containers: Option<ContainerSettings>,
     /// Folder of the Durable Objects' storage.
@@ -148,6 +152,8 @@ fn launch(settings: &WorkerSettings, port: u16) -> (GuardedChild, String) {
     let sweep_seconds = settings.sweep_seconds.map(|seconds| seconds.to_string());
     let private_webhooks = settings.private_webhooks.then(|| "allow".to_owned());
     let export_seconds = settings.export_seconds.map(|seconds| seconds.to_string());
+    let busy_jobs = settings.busy_jobs.map(|most| most.to_string());
+    let job_alarm_seconds = settings.job_alarm_seconds.map(|seconds| seconds.to_string());
     let no_bucket = (!settings.bucket).then(|| "1".to_owned());
     let variables = [
         ("WORKER_API_KEY_SECRET", &settings.key),
@@ -157,6 +163,8 @@ fn launch(settings: &WorkerSettings, port: u16) -> (GuardedChild, String) {
         ("SWEEP_SECONDS", &sweep_seconds),
         ("WEBHOOK_PRIVATE_ADDRESSES", &private_webhooks),
         ("EXPORT_SECONDS", &export_seconds),
+        ("BUSY_JOBS", &busy_jobs),
+        ("JOB_ALARM_SECONDS", &job_alarm_seconds),
         ("TEST_NO_BUCKET", &no_bucket),
     ];
     for (name, value) in variables {

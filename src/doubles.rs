@@ -25,7 +25,7 @@ use crate::tenant::audit::Head;
 use crate::tenant::credential::Principal;
 use crate::tenant::deliveries::{DeliveryListRequest, DeliveryListing};
 use crate::tenant::inquiry::{AuditRequest, Entries, Verified, VerifyRequest};
-use crate::tenant::jobs::{JobListRequest, JobListing};
+use crate::tenant::jobs::{JobListRequest, JobListing, JobSettings};
 use crate::tenant::keys::{KeyRequest, Keys};
 use crate::tenant::marks::{CancelRequest, Marked};
 use crate::tenant::metrics::{MetricsRequest, Report};
@@ -223,6 +223,10 @@ impl Tenant for Script {
     }
 
     fn list_jobs(&self, _: JobListRequest) -> LocalBoxFuture<'_, Result<JobListing>> {
+        unwritten()
+    }
+
+    fn set_jobs(&self, _: JobSettings) -> LocalBoxFuture<'_, Result<JobSettings>> {
         unwritten()
     }
 

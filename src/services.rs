@@ -20,7 +20,7 @@ use crate::tenant::audit::Head;
 use crate::tenant::credential::Principal;
 use crate::tenant::deliveries::{DeliveryListRequest, DeliveryListing};
 use crate::tenant::inquiry::{AuditRequest, Entries, Verified, VerifyRequest};
-use crate::tenant::jobs::{JobListRequest, JobListing};
+use crate::tenant::jobs::{JobListRequest, JobListing, JobSettings};
 use crate::tenant::keys::{KeyRequest, Keys};
 use crate::tenant::marks::{CancelRequest, Marked};
 use crate::tenant::metrics::{MetricsRequest, Report};
@@ -66,6 +66,8 @@ pub trait Tenant: Books {
     fn is_cancelled<'a>(&'a self, call_id: &'a str) -> LocalBoxFuture<'a, Result<bool>>;
     fn list_sandboxes(&self, request: ListRequest) -> LocalBoxFuture<'_, Result<Listing>>;
     fn list_jobs(&self, request: JobListRequest) -> LocalBoxFuture<'_, Result<JobListing>>;
+    /// Sets what is set for jobs, whole.
+    fn set_jobs(&self, settings: JobSettings) -> LocalBoxFuture<'_, Result<JobSettings>>;
     fn metrics(&self, request: MetricsRequest) -> LocalBoxFuture<'_, Result<Report>>;
     /// Reads or changes budgets and whom alerts go to.
     fn alerts(&self, request: AlertRequest) -> LocalBoxFuture<'_, Result<AlertReport>>;

@@ -32,7 +32,7 @@ use crate::tenant::credential::{Credential, Presented, Principal};
 use crate::tenant::deliveries::{DeliveryListRequest, DeliveryListing};
 use crate::tenant::idempotency::First;
 use crate::tenant::inquiry::{AuditRequest, Entries, Verified, VerifyRequest};
-use crate::tenant::jobs::{JobListRequest, JobListing};
+use crate::tenant::jobs::{JobListRequest, JobListing, JobSettings};
 use crate::tenant::keys::{KeyRequest, Keys};
 use crate::tenant::marks::{CancelRequest, Marked};
 use crate::tenant::metrics::{MetricsRequest, Report};
@@ -177,6 +177,10 @@ impl Tenant for Double {
         ready(Ok(JobListing::default())).boxed_local()
     }
 
+    fn set_jobs(&self, _: JobSettings) -> LocalBoxFuture<'_, Result<JobSettings>> {
+        ready(Err(Error::internal("not needed"))).boxed_local()
+    }
+
     fn metrics(&self, _: MetricsRequest) -> LocalBoxFuture<'_, Result<Report>> {
         ready(Err(Error::internal("not needed"))).boxed_local()
     }
@@ -245,6 +249,7 @@ fn job(request: &AdmissionRequest) -> Job {
         sandbox_id: None,
         sandbox_created_at: None,
         labels: Default::default(),
+        expires_after: None,
         created_at: request.at,
         updated_at: request.at,
         begun_at: None,

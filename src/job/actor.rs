@@ -11,6 +11,7 @@
 //! - `/retry`: [`Told`]; 409 where another attempt would not be honest.
 //! - `/log`: [`JobLog`], after a wait where there is nothing new.
 //! - `/begin`: whether there is a job, whose attempt of this number begins if it is still to begin.
+//! - `/wake`: `null`, said to a pipeline by a step that does not wait for an approval any more.
 //! - `/known`: whether there is a job, asked by the tenant's sweep.
 //!
 //! Its alarm does what is due (`stored.rs`): it ends what nobody approved, carries out, tells the tenant's list, and forgets. While a
@@ -105,14 +106,17 @@ impl DurableObject for JobActor {
                 Ok(attempt) => answer(place::begin(inner, attempt).await),
                 Err(error) => answer::<bool>(Err(error)),
             },
+            "/wake" => answer(wake(inner).await),
             "/known" => answer(known(inner).await),
             _ => Response::error("no such route", 404),
         }
     }
 
     async fn alarm(&self) -> worker::Result<Response> {
-        clock::run(&self.inner).await;
-        Response::empty()
+        match clock::run(&self.inner).await {
+            Ok(()) => Response::empty(),
+            Err(error) => Err(worker::Error::RustError(error.message)),
+        }
     }
 }
 
@@ -192,6 +196,15 @@ async fn log(inner: &Rc<Inner>, question: LogQuestion) -> Result<JobLog> {
         }
         inner.platform.sleep(LOOK).await;
     }
+}
+
+async fn wake(inner: &Rc<Inner>) -> Result<()> {
+    let mut stored = inner.existing()?;
+    if stored.wake(inner.platform.now_millis()) {
+        inner.save(&stored)?;
+        clock::arm(inner).await;
+    }
+    Ok(())
 }
 
 async fn known(inner: &Rc<Inner>) -> Result<bool> {

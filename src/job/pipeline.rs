@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::actor::Inner;
 use super::record::Cancellation;
-use super::run::{self, ALARM_TIME};
+use super::run;
 use super::state::{Event, State};
 use super::stored::{PULSE, Stored};
 use super::turn::Turn;
@@ -28,8 +28,8 @@ use crate::trace::Trace;
 use crate::workers::backend::WorkersBackend;
 use crate::workers::platform::random;
 
-/// Goes on with a pipeline for as long as one alarm may; the next one goes on from there.
-pub(super) async fn go_on(inner: &Rc<Inner>) -> Result<()> {
+/// Goes on with a pipeline for as long as one alarm may; the next one goes on from there. False where the alarm's time is over.
+pub(super) async fn go_on(inner: &Rc<Inner>) -> Result<bool> {
     inner.is_attempting.set(true);
     let mut stored = inner.existing()?;
     stored.go_on_at = None;
@@ -38,9 +38,10 @@ pub(super) async fn go_on(inner: &Rc<Inner>) -> Result<()> {
     let telling = inner.clone();
     // What is not told now is told at the end.
     inner.platform.background(async move { drop(run::report(&telling).await) }.boxed_local());
-    let done = within(&inner.platform, ALARM_TIME, drive(inner)).await;
+    let done = within(&inner.platform, clock::alarm_time(inner), drive(inner)).await;
     inner.is_attempting.set(false);
     let now = inner.platform.now_millis();
+    let has_time = done.is_ok();
     let go_on_at = match done {
         Ok(Ok(go_on_at)) => go_on_at,
         Ok(Err(error)) => {
@@ -51,9 +52,10 @@ pub(super) async fn go_on(inner: &Rc<Inner>) -> Result<()> {
     };
     let mut stored = inner.existing()?;
     stored.looked_at = now;
-    // A cancellation that came meanwhile does not wait.
+    // A cancellation that came meanwhile does not wait, and neither does what a step told.
     stored.go_on_at = stored.go_on_at.into_iter().chain(go_on_at).min();
-    inner.save(&stored)
+    inner.save(&stored)?;
+    Ok(has_time)
 }
 
 /// Does what comes next until the pipeline is over; answers when to go on where it has to wait.
@@ -163,7 +165,7 @@ pub(super) async fn end(inner: &Rc<Inner>, wish: Cancellation) -> Result<()> {
 }
 
 /// Begins an attempt.
-pub(super) async fn attempt(inner: &Rc<Inner>, mut stored: Stored) -> Result<()> {
+pub(super) async fn attempt(inner: &Rc<Inner>, mut stored: Stored) -> Result<bool> {
     stored.begin(inner.platform.now_millis())?;
     inner.save(&stored)?;
     go_on(inner).await

@@ -15,8 +15,8 @@ use crate::tenant::approval::Reason;
 use crate::tenant::idempotency::Answer;
 use crate::tenant::permissions::{Permissions, Requirement};
 
-/// How long a job is told of after its end, in milliseconds: a week.
-pub const KEPT_MILLIS: i64 = 7 * 24 * 60 * 60 * 1000;
+/// Seconds for which a job is told of after its end, where its tenant has set nothing else: a week.
+pub const EXPIRES_AFTER: u32 = 7 * 24 * 60 * 60;
 
 /// `reason` in the error of a command that was killed and seen to be gone.
 pub const KILLED: &str = "killed";
@@ -46,6 +46,9 @@ pub struct Job {
     /// Labels of that sandbox when the job was asked for.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
+    /// Seconds after its end at which it is forgotten, as its tenant had set it when it was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_after: Option<u32>,
     pub created_at: i64,
     pub updated_at: i64,
     /// When its last attempt began.
@@ -70,6 +73,14 @@ pub struct Job {
     pub exit_code: Option<i32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<Error>,
+}
+
+impl Job {
+    /// When it is forgotten, by its object and by its tenant's list; nothing while it is not over.
+    pub fn expires_at(&self) -> Option<i64> {
+        let expires_after = self.expires_after.unwrap_or(EXPIRES_AFTER);
+        self.ended_at.map(|ended_at| ended_at + i64::from(expires_after) * 1000)
+    }
 }
 
 /// A step of a pipeline.

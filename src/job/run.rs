@@ -7,10 +7,10 @@ use futures_util::FutureExt;
 use serde_json::json;
 
 use super::actor::Inner;
-use super::clock;
 use super::follower::Follower;
 use super::record::Report;
-use super::stored::{LONGEST_ATTEMPT, Stored, is_lost};
+use super::stored::{Stored, is_lost};
+use super::{clock, parent};
 use crate::api::rest;
 use crate::call::{Answered, Attempt, Backend, Reply};
 use crate::error::{Error, ErrorCode, Result};
@@ -28,11 +28,9 @@ use crate::workers::platform::random;
 /// Until the tenant's object has taken a report.
 const REPORT_DEADLINE: Duration = Duration::from_secs(5);
 
-/// Until an alarm leaves an attempt to the next one.
-pub(super) const ALARM_TIME: Duration = Duration::from_millis(LONGEST_ATTEMPT.unsigned_abs());
-
 /// Carries the call out. That it begins is stored before it does, so that no other attempt begins, whatever becomes of this one.
-pub(super) async fn attempt(inner: &Rc<Inner>, mut stored: Stored) -> Result<()> {
+/// False where the alarm's time is over.
+pub(super) async fn attempt(inner: &Rc<Inner>, mut stored: Stored) -> Result<bool> {
     stored.begin(inner.platform.now_millis())?;
     inner.save(&stored)?;
     inner.forget_passed_on()?;
@@ -40,20 +38,25 @@ pub(super) async fn attempt(inner: &Rc<Inner>, mut stored: Stored) -> Result<()>
 }
 
 /// Goes on with an attempt that is in nobody's memory: its process is asked for by its id. Nothing is begun again.
-pub(super) async fn go_on(inner: &Rc<Inner>, mut stored: Stored) -> Result<()> {
+/// False where the alarm's time is over.
+pub(super) async fn go_on(inner: &Rc<Inner>, mut stored: Stored) -> Result<bool> {
     let now = inner.platform.now_millis();
+    stored.go_on_at = None;
+    inner.save(&stored)?;
     let process = if stored.is_overdue(now) { None } else { process(inner, &stored).await? };
+    // Somebody may have wanted its end meanwhile.
+    let mut stored = inner.existing()?;
     match process {
         Some(process) => {
             let passed_on = inner.passed_on()?;
             carry_out(inner, stored, Some(Resumed { process, passed_on })).await
         }
         None => {
-            if may_be_done_twice(&stored) && stored.again(jitter(), now)? {
-                return inner.save(&stored);
+            if !(may_be_done_twice(&stored) && stored.again(jitter(), now)?) {
+                stored.lost(now)?;
             }
-            stored.lost(now)?;
-            inner.save(&stored)
+            inner.save(&stored)?;
+            Ok(true)
         }
     }
 }
@@ -78,7 +81,7 @@ async fn process(inner: &Rc<Inner>, stored: &Stored) -> Result<Option<Process>> 
 }
 
 /// One alarm's work on an attempt that has begun. A process that outlasts it is gone on with by the next.
-async fn carry_out(inner: &Rc<Inner>, stored: Stored, resumes: Option<Resumed>) -> Result<()> {
+async fn carry_out(inner: &Rc<Inner>, stored: Stored, resumes: Option<Resumed>) -> Result<bool> {
     let shared = rest::shared()?;
     let is_resumed = resumes.is_some();
     inner.is_attempting.set(true);
@@ -101,9 +104,9 @@ async fn carry_out(inner: &Rc<Inner>, stored: Stored, resumes: Option<Resumed>) 
     let answered = match attempt {
         Ok(attempt) => {
             let work = shared.registry.attempt(&backend, attempt, Rc::new(Follower::new(inner.clone())));
-            match within(&inner.platform, ALARM_TIME, work).await {
+            match within(&inner.platform, clock::alarm_time(inner), work).await {
                 Ok(answered) => answered,
-                Err(_) => return pause(inner),
+                Err(_) => return pause(inner).map(|()| false),
             }
         }
         Err(error) => Answered { result: Err(error), standing: None, is_replayed: false, has_begun: false },
@@ -133,7 +136,8 @@ async fn carry_out(inner: &Rc<Inner>, stored: Stored, resumes: Option<Resumed>) 
         Err(error) => stored.not_begun(error, now)?,
     }
     stored.keep_no_details();
-    inner.save(&stored)
+    inner.save(&stored)?;
+    Ok(true)
 }
 
 /// Whether the tool says that calling it twice does what calling it once does.
@@ -151,7 +155,7 @@ pub(super) fn jitter() -> u8 {
 fn pause(inner: &Inner) -> Result<()> {
     inner.is_attempting.set(false);
     let mut stored = inner.existing()?;
-    stored.looked_at = inner.platform.now_millis();
+    stored.hand_over(inner.platform.now_millis());
     inner.save(&stored)
 }
 
@@ -161,6 +165,10 @@ pub(super) async fn report(inner: &Rc<Inner>) -> Result<()> {
     let version = stored.job.version;
     if stored.reported >= version {
         return Ok(());
+    }
+    if let Some(of) = stored.waits_for_it() {
+        let wake = parent::wake(inner.clone(), stored.order.tenant.clone(), of.clone());
+        inner.platform.background(wake.boxed_local());
     }
     let (answer, takes_place) = (answer(inner, &stored)?, !stored.is_pipeline());
     let report = Report { answer, takes_place, job: stored.job, changes: stored.changes };

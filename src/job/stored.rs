@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::record::{Again, Cancellation, Change, Decision, Job, KEPT_MILLIS, KILLED, Order, Seed, StepOf};
+use super::record::{Again, Cancellation, Change, Decision, Job, KILLED, Order, Seed, StepOf};
 use super::state::{Event, InvalidTransition, State};
 use crate::error::{Error, ErrorCode};
 use crate::events::Process;
@@ -17,6 +17,9 @@ pub const PATIENCE: i64 = 60 * 60 * 1000;
 
 /// How often the object looks whether an attempt is still in its memory, in milliseconds.
 pub const PULSE: i64 = 15_000;
+
+/// Between two looks of a pipeline at a step that waits for an approval, in milliseconds: five minutes. The step tells when it is decided.
+pub const APPROVAL_LOOK: i64 = 5 * 60 * 1000;
 
 /// Attempts that may have acted, of a tool that may be called twice.
 const MOST_ATTEMPTS: u32 = 4;
@@ -68,7 +71,7 @@ pub struct Stored {
     /// The last attempt of a pipeline that its key was seen to have the rights for.
     #[serde(default)]
     pub admitted: u32,
-    /// When a pipeline is gone on with, where that is known.
+    /// When it is gone on with while it runs, where that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub go_on_at: Option<i64>,
     /// When the next attempt was given a place among those that run at once.
@@ -139,8 +142,8 @@ impl Stored {
         }
         if self.reported < job.version {
             due.push((Due::Report, self.report_at));
-        } else if let Some(ended_at) = job.ended_at {
-            due.push((Due::Forget, ended_at + KEPT_MILLIS));
+        } else if let Some(expires_at) = job.expires_at() {
+            due.push((Due::Forget, expires_at));
         }
         due
     }
@@ -152,6 +155,27 @@ impl Stored {
         }
         let longest = if self.process.is_some() { LONGEST_PROCESS } else { LONGEST_ATTEMPT };
         self.job.begun_at.is_some_and(|begun_at| now > begun_at + longest + PULSE)
+    }
+
+    /// The alarm's time is over: the next one goes on at once.
+    pub fn hand_over(&mut self, now: i64) {
+        self.looked_at = now;
+        self.go_on_at = Some(now);
+    }
+
+    /// A step does not wait for an approval any more. Whether there is something to go on with.
+    pub fn wake(&mut self, now: i64) -> bool {
+        let goes_on = self.is_pipeline() && self.job.state == State::Running;
+        if goes_on {
+            self.go_on_at = Some(self.go_on_at.map_or(now, |at| at.min(now)));
+        }
+        goes_on
+    }
+
+    /// The pipeline that waits for what was decided of this step.
+    pub fn waits_for_it(&self) -> Option<&StepOf> {
+        let is_decided = self.job.approval.is_some() && self.job.state != State::AwaitingApproval;
+        self.job.step_of.as_ref().filter(|_| is_decided)
     }
 
     /// Whether it is a pipeline, whose steps are jobs of their own.
@@ -236,7 +260,7 @@ impl Stored {
                 if self.job.cancellation.is_none() {
                     self.job.cancellation = Some(wish);
                     self.job.version += 1;
-                    // A pipeline that waits for a step does not wait on.
+                    // Who waits for a step, or for the next look, does not wait on.
                     self.go_on_at = Some(now);
                 }
                 Ok(())
@@ -427,5 +451,7 @@ fn pause(failures: u32) -> i64 {
 
 mod place;
 
+#[cfg(test)]
+mod table;
 #[cfg(test)]
 mod tests;

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use super::actor::Inner;
 use super::record::{LogQuestion, StepOf, Told};
 use super::state::State;
-use super::stored::{PULSE, Stored};
+use super::stored::{APPROVAL_LOOK, Stored};
 use crate::api::rest;
 use crate::call::{Backend, Reply, StepCall};
 use crate::error::{Error, ErrorCode, Result};
@@ -65,7 +65,7 @@ impl<'a> Turn<'a> {
         // 3. Its end.
         match self.follow().await {
             Ok(Some(told)) => self.over(call, &told).map(|()| None),
-            Ok(None) => Ok(Some(self.now() + PULSE)),
+            Ok(None) => Ok(Some(self.now() + APPROVAL_LOOK)),
             Err(error) if error.code == ErrorCode::NotFound => {
                 self.keep(Call { state: StepState::Interrupted, has_begun: true, error: Some(error), ..call })?;
                 Ok(None)

@@ -11,6 +11,7 @@
 //! - `/cancel`: [`super::marks::Marked`]; `/cancelled`: whether the caller of a call wants it to end.
 //! - `/settle`: `null`; a second settlement of a call changes nothing.
 //! - `/sandboxes/list`: [`Listing`].
+//! - `/jobs/settings`: [`super::jobs::JobSettings`] after they were set.
 //! - `/jobs/list`: [`super::jobs::JobListing`]; `/jobs/report`: `null`, said by the jobs' own objects.
 //! - `/jobs/place`: [`super::places::Placing`]; `/jobs/giveUp`: `null`, said by the consumer of dead letters.
 //! - `/metrics`: [`super::metrics::Report`].
@@ -168,6 +169,7 @@ impl DurableObject for TenantActor {
             "/webhooks/deliveries" => answer(read(&body).and_then(|request| inner.deliveries(&request))),
             "/usage" => answer(read(&body).and_then(|request| inner.usage(&request))),
             "/jobs/list" => answer(read(&body).and_then(|request| inner.jobs(&request))),
+            "/jobs/settings" => answer(read(&body).and_then(|settings| inner.set_job_settings(settings))),
             "/jobs/report" => answer(read(&body).and_then(|report| inner.take_report(&report))),
             "/jobs/place" => answer(read(&body).and_then(|wanted| inner.place(&wanted))),
             "/jobs/giveUp" => answer(read(&body).and_then(|message| inner.give_up(&message))),
@@ -232,6 +234,7 @@ impl Inner {
         self.make_usage_tables()?;
         self.make_alert_tables()?;
         self.make_export_tables()?;
+        self.complete_job_tables()?;
         let columns: Vec<TextRow> =
             self.rows("SELECT name AS text FROM pragma_table_info('open_calls')", Vec::new())?;
         for (name, definition) in OPEN_CALL_COLUMNS {
@@ -383,10 +386,11 @@ impl Inner {
         let listed = some("sandboxes")?.then(|| now + millis(sweep::interval(self)));
         let daily = some("audit")?.then_some(now + DAY_MILLIS);
         let unknown_job = self.next_unknown_job()?.map(|at| at.max(now + millis(sweep::interval(self)) / 4));
+        let forgotten_job = self.next_forgotten_job()?.map(|at| at.max(now));
         let look = self.next_look(now, millis(sweep::interval(self)))?;
         let message = self.next_message(now)?;
         let place = self.places.due_at.get().map(|at| at.max(now));
-        Ok([overdue, listed, daily, unknown_job, look, message, place, self.next_export(now)?]
+        Ok([overdue, listed, daily, unknown_job, forgotten_job, look, message, place, self.next_export(now)?]
             .into_iter()
             .flatten()
             .min())

@@ -193,8 +193,9 @@ pub struct Known<'a> {
     pub first: Option<&'a First>,
     /// The sandbox that the call names, if it is in the list.
     pub listed: Option<&'a Listed>,
-    /// Jobs of the tenant that are carried out or are next.
+    /// Jobs of the tenant that are carried out or are next, and how many there may be where that is not the default.
     pub busy_jobs: u32,
+    pub most_busy_jobs: Option<u32>,
 }
 
 /// What the tenant's object does with a call.
@@ -396,7 +397,7 @@ fn rule(
     }
     if request.manner == Manner::Deferred {
         limited.as_deref().map_or(Ok(()), Limited::jobs)?;
-        return busy(known.busy_jobs).map(|()| DecisionKind::Defer(None));
+        return busy(known).map(|()| DecisionKind::Defer(None));
     }
     // Only what is admitted uses an operation up.
     if let (Some(limited), Some(operations)) = (limited.as_deref_mut(), operations) {
@@ -415,16 +416,26 @@ fn approval(request: &AdmissionRequest, permissions: &Permissions) -> Judgement 
     }
 }
 
-/// Most jobs of a tenant that are carried out or are next.
+/// Most jobs of a tenant that are carried out or are next, where the variable `BUSY_JOBS` says nothing else.
 pub const MOST_BUSY_JOBS: u32 = 200;
 
+/// Most that `BUSY_JOBS` can say.
+const LARGEST_BUSY_JOBS: u32 = 10_000;
+
+/// What the variable `BUSY_JOBS` says; what is no whole number from 1 on says nothing.
+pub fn busy_jobs_configured(text: Option<&str>) -> Option<u32> {
+    let most = text?.trim().parse::<u32>().ok().filter(|most| *most > 0)?;
+    Some(most.min(LARGEST_BUSY_JOBS))
+}
+
 /// Whether the tenant may have one more job that nobody has to approve.
-fn busy(jobs: u32) -> Result<()> {
-    if jobs < MOST_BUSY_JOBS {
+fn busy(known: &Known<'_>) -> Result<()> {
+    let most = known.most_busy_jobs.unwrap_or(MOST_BUSY_JOBS);
+    if known.busy_jobs < most {
         return Ok(());
     }
-    let message = format!("{MOST_BUSY_JOBS} jobs of this tenant are not over; wait until one is, or cancel one");
-    Err(quota_exceeded("busyJobs", message, MOST_BUSY_JOBS, 10))
+    let message = format!("{most} jobs of this tenant are not over; wait until one is, or cancel one");
+    Err(quota_exceeded("busyJobs", message, most, 10))
 }
 
 impl Limited {

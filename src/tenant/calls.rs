@@ -7,7 +7,7 @@ use serde::Deserialize;
 use super::actor::{Inner, TextRow, whole};
 use super::admission::{
     Admission, AdmissionRequest, Admitted, Counted, DecisionKind, Identified, Intent, Known, Manner, May, Outcome,
-    Ruling, SandboxClaim, Settlement, Used, Windows, decide, gives_back, who,
+    Ruling, SandboxClaim, Settlement, Used, Windows, busy_jobs_configured, decide, gives_back, who,
 };
 use super::credential::{Credential, Principal};
 use super::idempotency::Answer;
@@ -20,6 +20,7 @@ use super::usage::{Spent, Use};
 use crate::error::{Error, ErrorCode, Result};
 use crate::guardrails::RateClass;
 use crate::webhook::address;
+use crate::workers::backend::configured;
 use crate::workers::internal::pause;
 
 /// Sandboxes named to a caller that asked for one that is not there.
@@ -119,7 +120,8 @@ impl Inner {
         let budget = if runs { self.budget(payer, request.at)? } else { None };
         let busy_jobs = if request.manner == Manner::Deferred { self.busy_jobs()? } else { 0 };
         let (key, first) = (key.as_ref(), first.as_ref());
-        let known = Known { key, used, budget, first, listed: listed.as_ref(), busy_jobs };
+        let most_busy_jobs = busy_jobs_configured(configured(&self.env, "BUSY_JOBS").as_deref());
+        let known = Known { key, used, budget, first, listed: listed.as_ref(), busy_jobs, most_busy_jobs };
         // 2. The decision.
         let decision = decide(request, &known);
         // 3. What it changes.

@@ -1,4 +1,4 @@
-//! Jobs in the tenant's storage: listed when a call becomes one, told of by their objects, forgotten a week after their end.
+//! Jobs in the tenant's storage: listed when a call becomes one, told of by their objects, forgotten some time after their end.
 //!
 //! The books have of a job's call: `intent` when it was asked for, `waiting` and `decision` where it had to be approved, `attempt`
 //! whenever it is tried, and `outcome` once it is over.
@@ -7,18 +7,18 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::actor::{Inner, TextRow, now, read, values};
+use super::actor::{Inner, TextRow, TimeRow, now, read, values, whole};
 use super::admission::{AdmissionRequest, Intent, Listed, Outcome, Settlement};
 use super::credential::Credential;
 use super::idempotency::Answer;
-use super::jobs::{JobListRequest, JobListing};
+use super::jobs::{JobListRequest, JobListing, JobSettings, expired, expiry_index, next_expiry};
 use super::measure;
 use super::metrics::Sample;
 use super::usage::{Spent, Use};
 use crate::error::{Error, ErrorCode, Result};
 use crate::fetch_error::Repeat;
 use crate::job::actor::object_name;
-use crate::job::record::{Approval, Change, Job, KEPT_MILLIS, Report};
+use crate::job::record::{Approval, Change, Job, Report};
 use crate::job::state::State;
 use crate::webhook::event::{Event, EventType};
 use crate::workers::fetch::FetchError;
@@ -35,6 +35,9 @@ const MOST_ASKED: i64 = 5;
 
 /// Until a job's object says whether it knows of it.
 const KNOWN_DEADLINE: Duration = Duration::from_secs(5);
+
+/// What the tenant has set for its jobs.
+const SETTINGS_FACT: &str = "jobs";
 
 pub(super) const SCHEMA: &[&str] = &[
     "CREATE TABLE IF NOT EXISTS jobs (job_id TEXT PRIMARY KEY, created_at INTEGER NOT NULL, state TEXT NOT NULL, \
@@ -71,11 +74,26 @@ impl Inner {
 
     pub(super) fn jobs(&self, request: &JobListRequest) -> Result<JobListing> {
         let limit = request.limit.clamp(1, MOST_LISTED);
-        let (statement, parameters) = request.statement(limit + 1);
+        let (statement, parameters) = request.statement(limit + 1, now());
         let rows: Vec<TextRow> = self.rows(&statement, values(parameters))?;
         let wanted = usize::try_from(limit).map_err(Error::internal)?;
         let jobs = rows.iter().take(wanted).map(|row| read(&row.text)).collect::<Result<Vec<Job>>>()?;
-        Ok(JobListing { jobs, more: rows.len() > wanted })
+        Ok(JobListing { jobs, more: rows.len() > wanted, expires_after: self.job_settings()?.expires_after() })
+    }
+
+    fn job_settings(&self) -> Result<JobSettings> {
+        self.fact(SETTINGS_FACT)
+    }
+
+    /// What is set holds for jobs that are asked for from then on.
+    pub(super) fn set_job_settings(&self, settings: JobSettings) -> Result<JobSettings> {
+        self.set_fact(SETTINGS_FACT, &settings)?;
+        self.job_settings()
+    }
+
+    /// Adds what the table of jobs has had since later releases.
+    pub(super) fn complete_job_tables(&self) -> Result<()> {
+        self.write(&expiry_index(), Vec::new())
     }
 
     /// Jobs that are carried out or are next.
@@ -94,6 +112,7 @@ impl Inner {
         approval: Option<Approval>,
         listed: Option<&Listed>,
     ) -> Result<Job> {
+        let expires_after = self.job_settings()?.of_new_job(request.step_of.is_some());
         let mut job = Job {
             job_id: request.call_id.clone(),
             tool: request.requirement.tool.clone(),
@@ -110,6 +129,7 @@ impl Inner {
             sandbox_id: listed.map(|listed| listed.sandbox_id.clone()),
             sandbox_created_at: listed.map(|listed| listed.created_at),
             labels: listed.map(|listed| listed.labels.clone()).unwrap_or_default(),
+            expires_after,
             created_at: request.at,
             updated_at: request.at,
             begun_at: None,
@@ -228,11 +248,18 @@ impl Inner {
         Ok(())
     }
 
-    /// Forgets jobs whose objects have forgotten them.
+    /// Forgets jobs when their objects forget them.
     pub(super) fn forget_jobs(&self, now: i64) -> Result<()> {
-        let statement = "DELETE FROM job_webhooks WHERE job_id IN (SELECT job_id FROM jobs WHERE ended_at < ?)";
-        self.write(statement, vec![(now - KEPT_MILLIS).into()])?;
-        self.write("DELETE FROM jobs WHERE ended_at < ?", vec![(now - KEPT_MILLIS).into()])
+        let expired = expired();
+        let statement = format!("DELETE FROM job_webhooks WHERE job_id IN (SELECT job_id FROM jobs WHERE {expired})");
+        self.write(&statement, vec![now.into()])?;
+        self.write(&format!("DELETE FROM jobs WHERE {expired}"), vec![now.into()])
+    }
+
+    /// When the next job is forgotten.
+    pub(super) fn next_forgotten_job(&self) -> Result<Option<i64>> {
+        let rows: Vec<TimeRow> = self.rows(&next_expiry(), Vec::new())?;
+        Ok(rows.first().and_then(|row| row.time).map(whole))
     }
 
     /// When the next new job is to be asked about.

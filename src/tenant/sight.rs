@@ -13,7 +13,7 @@ use super::audit::Head;
 use super::credential::{Credential, Principal};
 use super::deliveries::{DeliveryListRequest, DeliveryListing};
 use super::inquiry::{AuditRequest, Entries, Verified, VerifyRequest};
-use super::jobs::{JobListRequest, JobListing, SeenBy};
+use super::jobs::{JobListRequest, JobListing, JobSettings, SeenBy};
 use super::keys::{KeyRequest, Keys};
 use super::marks::{CancelRequest, Marked};
 use super::metrics::{MetricsRequest, Report};
@@ -86,6 +86,10 @@ impl Tenant for Sight {
         };
         let seen_by = Some(SeenBy { key_id: self.principal.key_id.clone(), token_id, labels });
         self.tenant.list_jobs(JobListRequest { seen_by, ..request })
+    }
+
+    fn set_jobs(&self, settings: JobSettings) -> LocalBoxFuture<'_, Result<JobSettings>> {
+        self.tenant.set_jobs(settings)
     }
 
     fn metrics(&self, request: MetricsRequest) -> LocalBoxFuture<'_, Result<Report>> {

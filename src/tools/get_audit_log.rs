@@ -7,10 +7,11 @@ use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use super::job_info::ApprovalInfo;
+use super::moment::moment;
 use crate::error::{Error, ErrorCode, Result};
 use crate::events::EventSink;
 use crate::guardrails::{Annotations, Approval, Execution, Guardrails, RateClass, Role, Scope};
-use crate::platform::{parse_rfc3339, rfc3339};
+use crate::platform::rfc3339;
 use crate::registry::{CallFacts, Context, Method, Route, Tool};
 use crate::services::Services;
 use crate::tenant::admission::{Outcome, SandboxClaim};
@@ -204,21 +205,14 @@ impl Tool for GetAuditLog {
 }
 
 fn asked(input: &Input) -> Result<AuditRequest> {
-    let time = |text: &Option<String>, field: &str| {
-        let time = |text: &String| {
-            let message = "is not an RFC 3339 time such as 2026-01-31T12:00:00Z";
-            parse_rfc3339(text).ok_or_else(|| Error::invalid(field, message))
-        };
-        text.as_ref().map(time).transpose()
-    };
     if input.outcome.as_deref().is_some_and(|outcome| !is_outcome(outcome)) {
         return Err(Error::invalid("/outcome", "is neither succeeded nor replayed nor the code of an error"));
     }
     Ok(AuditRequest {
         limit: input.limit.unwrap_or(100),
         before_seq: input.cursor,
-        since: time(&input.since, "/since")?,
-        until: time(&input.until, "/until")?,
+        since: moment(input.since.as_deref(), "/since")?,
+        until: moment(input.until.as_deref(), "/until")?,
         call_id: input.request_id.clone(),
         key_id: input.key_id.clone(),
         tool: input.tool.clone(),

@@ -26,7 +26,7 @@ pub struct GetJob;
 
 impl Tool for GetJob {
     const NAME: &'static str = "getJob";
-    const DESCRIPTION: &'static str = "Tells how a job stands: whether it waits for an approval and why, runs, or is over, and then what it answered. Jobs are kept for a week after their end.";
+    const DESCRIPTION: &'static str = "Tells how a job stands: whether it waits for an approval and why, runs, or is over, and then what it answered. Jobs are kept for a week after their end, or for as long as setJobRetention says; `expiresAt` tells.";
     const ROUTES: &'static [Route] = &[
         Route { method: Method::Get, path: "/v1/jobs/{jobId}" },
         Route { method: Method::Get, path: "/v1/jobs/{jobId}/status" },

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::create_sandbox::check_labels;
+use super::moment::moment;
 use super::sandbox_info::{
     EnvironmentInfo, Resources, SandboxSummary, environment, internet_pending, resources, uptime,
 };
@@ -14,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::events::EventSink;
 use crate::guardrails::{Annotations, Approval, Execution, Guardrails, RateClass, Role, Scope};
 use crate::identifier::SandboxId;
-use crate::platform::{parse_rfc3339, rfc3339};
+use crate::platform::rfc3339;
 use crate::registry::{CallFacts, Context, Method, Route, Tool};
 use crate::sandbox::record::StartReason;
 use crate::sandbox::state::{State, Status};
@@ -62,16 +63,11 @@ pub struct Filters {
 impl Filters {
     /// The filters as the tenant's list takes them; `pointer` is where they stand in the arguments.
     pub fn checked(&self, pointer: &str) -> Result<listing::Filters> {
-        let created_after = self.created_after.as_deref().map(|text| {
-            parse_rfc3339(text).ok_or_else(|| {
-                let message = "is not an RFC 3339 time such as 2026-01-31T12:00:00Z";
-                Error::invalid(&format!("{pointer}/createdAfter"), message)
-            })
-        });
+        let created_after = moment(self.created_after.as_deref(), &format!("{pointer}/createdAfter"))?;
         check_labels(&self.labels, &format!("{pointer}/labels"))?;
         Ok(listing::Filters {
             status: self.status,
-            created_after: created_after.transpose()?,
+            created_after,
             owner: self.owner.clone(),
             labels: self.labels.clone(),
         })

@@ -47,6 +47,9 @@ pub struct JobInfo {
     /// When it was over: RFC 3339, UTC.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<String>,
+    /// When it is forgotten, once it is over: RFC 3339, UTC.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<String>,
     /// How often it was begun.
     pub attempts: u32,
     /// Present where it had to be approved.
@@ -129,6 +132,7 @@ impl From<Approval> for ApprovalInfo {
 
 impl From<Job> for JobInfo {
     fn from(job: Job) -> Self {
+        let expires_at = job.expires_at().map(rfc3339);
         let error = job.error.map(|error| error.problem(&job.job_id));
         Self {
             job_id: job.job_id,
@@ -143,6 +147,7 @@ impl From<Job> for JobInfo {
             updated_at: rfc3339(job.updated_at),
             begun_at: job.begun_at.map(rfc3339),
             ended_at: job.ended_at.map(rfc3339),
+            expires_at,
             attempts: job.attempts,
             approval: job.approval.map(ApprovalInfo::from),
             cancel_requested_at: job.cancellation.as_ref().map(|wish| rfc3339(wish.at)),

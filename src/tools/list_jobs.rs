@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::job_info::JobInfo;
+use super::moment::moment;
 use crate::error::{Error, Result};
 use crate::events::EventSink;
 use crate::guardrails::{Annotations, Approval, Execution, Guardrails, RateClass, Role, Scope};
@@ -41,6 +42,22 @@ pub struct Input {
     /// Only jobs about this sandbox.
     #[serde(default)]
     pub sandbox_id: Option<SandboxId>,
+    /// Only jobs that were asked for after this time: RFC 3339.
+    #[serde(default)]
+    #[schema(format = DateTime)]
+    pub created_after: Option<String>,
+    /// Only jobs that were asked for before this time: RFC 3339.
+    #[serde(default)]
+    #[schema(format = DateTime)]
+    pub created_before: Option<String>,
+    /// Only jobs that were over after this time: RFC 3339.
+    #[serde(default)]
+    #[schema(format = DateTime)]
+    pub ended_after: Option<String>,
+    /// Only jobs that were over before this time: RFC 3339.
+    #[serde(default)]
+    #[schema(format = DateTime)]
+    pub ended_before: Option<String>,
 }
 
 /// One page.
@@ -52,6 +69,8 @@ pub struct Output {
     /// For the next page; absent on the last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_cursor: Option<String>,
+    /// Seconds after their end at which jobs are forgotten that are asked for from now on (setJobRetention).
+    pub expires_after: u32,
 }
 
 pub struct ListJobs;
@@ -84,27 +103,55 @@ impl Tool for ListJobs {
     type Output = Output;
 
     fn claim(input: &Input, _facts: &CallFacts<'_>) -> Result<SandboxClaim> {
-        place(input).map(|_| SandboxClaim::None)
+        asked(input).map(|_| SandboxClaim::None)
     }
 
     async fn call(context: Context, input: Input, _events: Rc<dyn EventSink>) -> Result<Output> {
-        let request = JobListRequest {
-            limit: input.limit.unwrap_or(100),
-            after: place(&input)?,
-            state: input.state,
-            tool: input.tool,
-            key_id: input.key_id,
-            sandbox_id: input.sandbox_id.map(Into::into),
-            ..JobListRequest::default()
-        };
-        let JobListing { jobs, more } = context.services.tenant.list_jobs(request).await?;
+        let JobListing { jobs, more, expires_after } = context.services.tenant.list_jobs(asked(&input)?).await?;
         let last = jobs.last().filter(|_| more);
         let next_cursor = last.map(|job| Place { created_at: job.created_at, job_id: job.job_id.clone() }.text());
-        Ok(Output { jobs: jobs.into_iter().map(JobInfo::from).collect(), next_cursor })
+        Ok(Output { jobs: jobs.into_iter().map(JobInfo::from).collect(), next_cursor, expires_after })
     }
 }
 
-fn place(input: &Input) -> Result<Option<Place>> {
-    let read = |text: &String| Place::parse(text).ok_or_else(|| Error::invalid("/cursor", "is none of listJobs"));
-    input.cursor.as_ref().map(read).transpose()
+fn asked(input: &Input) -> Result<JobListRequest> {
+    let place = |text: &String| Place::parse(text).ok_or_else(|| Error::invalid("/cursor", "is none of listJobs"));
+    Ok(JobListRequest {
+        limit: input.limit.unwrap_or(100),
+        after: input.cursor.as_ref().map(place).transpose()?,
+        state: input.state,
+        tool: input.tool.clone(),
+        key_id: input.key_id.clone(),
+        sandbox_id: input.sandbox_id.clone().map(Into::into),
+        created_after: moment(input.created_after.as_deref(), "/createdAfter")?,
+        created_before: moment(input.created_before.as_deref(), "/createdBefore")?,
+        ended_after: moment(input.ended_after.as_deref(), "/endedAfter")?,
+        ended_before: moment(input.ended_before.as_deref(), "/endedBefore")?,
+        ..JobListRequest::default()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn read(arguments: Value) -> Result<JobListRequest> {
+        asked(&serde_json::from_value(arguments).unwrap())
+    }
+
+    #[test]
+    fn times_are_read_and_a_wrong_one_is_refused_by_its_field() {
+        let fields = ["createdAfter", "createdBefore", "endedAfter", "endedBefore"];
+        let all = json!({ "createdAfter": "1970-01-01T00:00:01Z", "createdBefore": "1970-01-01T00:00:02Z",
+            "endedAfter": "1970-01-01T00:00:03Z", "endedBefore": "1970-01-01T00:00:04Z" });
+        let request = read(all).unwrap();
+        let told = [request.created_after, request.created_before, request.ended_after, request.ended_before];
+        assert_eq!(told, [Some(1_000), Some(2_000), Some(3_000), Some(4_000)]);
+        for field in fields {
+            let error = read(json!({ field: "yesterday" })).unwrap_err();
+            assert!(format!("{error:?}").contains(&format!("/{field}")), "{error:?}");
+        }
+        assert!(format!("{:?}", read(json!({ "cursor": "x" })).unwrap_err()).contains("/cursor"));
+    }
 }

@@ -5,6 +5,7 @@ pub mod deciding;
 pub mod job_info;
 pub mod key_info;
 pub mod looking;
+pub mod moment;
 pub mod path;
 pub mod process_info;
 pub mod sandbox_info;
@@ -48,6 +49,7 @@ pub mod run_pipeline;
 pub mod search_files;
 pub mod set_alerts;
 pub mod set_budget;
+pub mod set_job_retention;
 pub mod set_limits;
 pub mod start_background_process;
 pub mod stat_file;
@@ -100,6 +102,7 @@ pub fn registry() -> Registry {
         Entry::of::<retry_job::RetryJob>(),
         Entry::of::<approve_job::ApproveJob>(),
         Entry::of::<reject_job::RejectJob>(),
+        Entry::of::<set_job_retention::SetJobRetention>(),
         Entry::of::<run_pipeline::RunPipeline>(),
         Entry::of::<deploy_pipeline::DeployPipeline>(),
         Entry::of::<create_key::CreateKey>(),

@@ -231,6 +231,7 @@ mod tests {
             sandbox_created_at: None,
             step_of: None,
             labels: BTreeMap::from([("team".into(), "a".into())]),
+            expires_after: None,
             created_at: NOW,
             updated_at: NOW,
             begun_at: None,

@@ -38,7 +38,7 @@ use crate::tenant::audit::Head;
 use crate::tenant::credential::Principal;
 use crate::tenant::deliveries::{DeliveryListRequest, DeliveryListing};
 use crate::tenant::inquiry::{AuditRequest, Entries, Verified, VerifyRequest};
-use crate::tenant::jobs::{JobListRequest, JobListing};
+use crate::tenant::jobs::{JobListRequest, JobListing, JobSettings};
 use crate::tenant::keys::{KeyRequest, Keys};
 use crate::tenant::marks::{CancelRequest, Marked};
 use crate::tenant::metrics::{MetricsRequest, Report};
@@ -287,6 +287,10 @@ impl Tenant for TenantObject {
 
     fn list_jobs(&self, request: JobListRequest) -> LocalBoxFuture<'_, Result<JobListing>> {
         async move { self.ask("/jobs/list", &request, Repeat::Harmless).await }.boxed_local()
+    }
+
+    fn set_jobs(&self, settings: JobSettings) -> LocalBoxFuture<'_, Result<JobSettings>> {
+        async move { self.ask("/jobs/settings", &settings, Repeat::Harmless).await }.boxed_local()
     }
 
     fn metrics(&self, request: MetricsRequest) -> LocalBoxFuture<'_, Result<Report>> {

@@ -5,7 +5,7 @@
 // environment, never from argv. Prints `ready URL` once the Worker listens.
 //
 // Environment: TEST_PORT (0 takes a free one), TEST_STORAGE (folder that outlives this process), and
-// WORKER_API_KEY_SECRET, SIGNING_SECRET, SANDBOX_HOST_URL, SANDBOX_HOST_TOKEN, SWEEP_SECONDS, WEBHOOK_PRIVATE_ADDRESSES, EXPORT_SECONDS, RUNNING_JOBS, each absent when the Worker is to lack it.
+// WORKER_API_KEY_SECRET, SIGNING_SECRET, SANDBOX_HOST_URL, SANDBOX_HOST_TOKEN, SWEEP_SECONDS, WEBHOOK_PRIVATE_ADDRESSES, EXPORT_SECONDS, RUNNING_JOBS, BUSY_JOBS, JOB_ALARM_SECONDS, each absent when the Worker is to lack it.
 // TEST_NO_BUCKET leaves out the R2 bucket. TEST_QUEUE says how the queue of jobs behaves (doubles.mjs); "absent" leaves it out.
 // For sandboxes in containers also TEST_CONTAINER_IMAGE and TEST_SIDECAR_IMAGE, which must be there, TEST_DOCKER_SOCKET, and
 // TEST_NAME, a name of the Worker by which its containers are found.
@@ -41,7 +41,7 @@ if (process.env.TEST_CONTAINER_IMAGE !== undefined) {
 
 // A developer's own .dev.vars must not decide what a test sees.
 const bindings = { ...options.bindings };
-for (const name of ["WORKER_API_KEY_SECRET", "SIGNING_SECRET", "SANDBOX_HOST_URL", "SANDBOX_HOST_TOKEN", "SWEEP_SECONDS", "WEBHOOK_PRIVATE_ADDRESSES", "EXPORT_SECONDS", "RUNNING_JOBS", "TEST_QUEUE"]) {
+for (const name of ["WORKER_API_KEY_SECRET", "SIGNING_SECRET", "SANDBOX_HOST_URL", "SANDBOX_HOST_TOKEN", "SWEEP_SECONDS", "WEBHOOK_PRIVATE_ADDRESSES", "EXPORT_SECONDS", "RUNNING_JOBS", "BUSY_JOBS", "JOB_ALARM_SECONDS", "TEST_QUEUE"]) {
   delete bindings[name];
   if (process.env[name] !== undefined) bindings[name] = process.env[name];
 }

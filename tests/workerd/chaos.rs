@@ -28,11 +28,11 @@ const DEADLINE: Duration = Duration::from_secs(TIMEOUT + 35 + 25 + 15);
 const SWEPT: Duration = Duration::from_secs(TIMEOUT + 35 + 25 + 15 + 60);
 
 /// Numbers that follow from a seed (SplitMix64).
-struct Chance(u64);
+pub struct Chance(u64);
 
 impl Chance {
     /// From `CHAOS_SEED`, or new. It is printed, since a failure is looked into with the same one.
-    fn new() -> Self {
+    pub fn new() -> Self {
         let seed = std::env::var("CHAOS_SEED").ok().map(|text| text.parse().expect("CHAOS_SEED is a number"));
         let seed = seed.unwrap_or_else(|| {
             let name = random_name("");
@@ -42,7 +42,8 @@ impl Chance {
         Self(seed)
     }
 
-    fn below(&mut self, bound: u64) -> u64 {
+    /// A number below `bound`.
+    pub fn below(&mut self, bound: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

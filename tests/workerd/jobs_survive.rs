@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use reqwest::Method;
 use serde_json::json;
-use test_support::{Sandbox, Stack, StackOptions, eventually, kill_process};
+use test_support::{Operation, Sandbox, Stack, StackOptions, eventually, kill_process};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -127,4 +127,115 @@ async fn a_job_is_cancelled_although_the_worker_that_began_it_is_gone() {
     let seen = stack.adopt(&sandbox.id).sh("cat alive; sleep 1; cat alive").await;
     let (before, after) = seen.trim().split_once('\n').unwrap();
     assert_eq!(before, after, "nothing of it lives");
+}
+
+#[tokio::test]
+async fn a_command_that_outlasts_its_alarm_is_handed_to_the_next_with_its_whole_log_and_one_end() {
+    const LINES: usize = 120;
+    let stack = Stack::start(StackOptions { job_alarm_seconds: Some(7), ..StackOptions::default() });
+    let sandbox = stack.sandbox_with(json!({ "keepAlive": true })).await;
+    let root = stack.client();
+    let command =
+        format!("echo x >> runs; for i in $(seq 1 {LINES}); do echo out $i; echo err $i >&2; sleep 0.2; done; exit 7");
+    let id =
+        root.deferred("exec", &json!({ "sandboxId": sandbox.id, "command": command, "timeout": 300 })).await.job_id();
+    let follow = json!({ "jobId": id, "follow": true, "timeout": 200 });
+    let mut followed = root.stream("getJobLogs", &follow).await;
+    let mut heard = [String::new(), String::new()];
+    while let Some(event) = followed.next().await {
+        if ["stdout", "stderr"].contains(&event.name.as_str()) {
+            let chunk: serde_json::Value = serde_json::from_str(&event.data).unwrap();
+            heard[usize::from(event.name == "stderr")].push_str(chunk["data"].as_str().unwrap());
+        }
+    }
+    let told = root.ended(&id).await;
+    assert_eq!((&told["state"], &told["exitCode"], &told["attempts"]), (&json!("succeeded"), &json!(7), &json!(1)));
+    assert_eq!(runs(&counter(&stack, &sandbox)), 1);
+    // It was begun once, and its process was asked for by each alarm after the first.
+    let seen = stack.proxy.seen(&sandbox.id);
+    let path = format!("/control/v1/execs/{id}");
+    let resumed = seen.iter().filter(|seen| seen.method == "GET" && seen.rest == path).count();
+    assert!(resumed >= 3, "{resumed}: {seen:?}");
+    assert_eq!(sandbox.requests(Operation::ExecStart), 1);
+    // Both channels whole and in order, however they are read.
+    let expected = |word: &str| (1..=LINES).map(|number| format!("{word} {number}\n")).collect::<String>();
+    assert_eq!(heard, [expected("out"), expected("err")]);
+    assert_eq!(
+        (&told["output"]["stdout"], &told["output"]["stderr"]),
+        (&json!(expected("out")), &json!(expected("err")))
+    );
+    let log = root.get(&format!("/v1/jobs/{id}/logs")).await.ok();
+    let (mut at, mut written) = (0, [String::new(), String::new()]);
+    for chunk in log["chunks"].as_array().unwrap() {
+        let data = chunk["data"].as_str().unwrap();
+        assert_eq!(chunk["offset"], at, "{log}");
+        at += data.len();
+        written[usize::from(chunk["channel"] == "stderr")].push_str(data);
+    }
+    assert_eq!((written, &log["ended"]), ([expected("out"), expected("err")], &json!(true)));
+    // One end: in the books, and for whoever is told of it.
+    let is_recorded = || async {
+        let calls = root.call("getAuditLog", &json!({ "requestId": id })).await.ok()["calls"].clone();
+        (calls[0]["result"] == "succeeded").then_some(calls)
+    };
+    let calls = eventually("the outcome is in the books", LIMIT, is_recorded).await;
+    assert_eq!((calls.as_array().unwrap().len(), &calls[0]["exitCode"]), (1, &json!(7)), "{calls}");
+}
+
+#[tokio::test]
+async fn a_pipeline_and_a_cancelled_command_outlast_their_alarms_too() {
+    let stack = Stack::start(StackOptions { job_alarm_seconds: Some(5), ..StackOptions::default() });
+    let sandbox = stack.sandbox_with(json!({ "keepAlive": true })).await;
+    let root = stack.client();
+    let step = |name: &str, command: &str| {
+        let arguments = json!({ "sandboxId": sandbox.id, "command": command, "timeout": 300 });
+        json!({ "name": name, "tool": "exec", "arguments": arguments })
+    };
+    let long = "echo x >> runs; for i in $(seq 1 60); do echo $i; sleep 0.2; done";
+    let steps = json!([step("long", long), step("short", "echo x >> runs; echo short")]);
+    let id = root.deferred("runPipeline", &json!({ "steps": steps })).await.job_id();
+    let told = root.ended(&id).await;
+    assert_eq!((&told["state"], &told["attempts"]), (&json!("succeeded"), &json!(1)), "{told}");
+    assert_eq!(runs(&counter(&stack, &sandbox)), 2);
+    let log = root.get(&format!("/v1/jobs/{id}/logs")).await.ok();
+    let of = |step: &str| {
+        let chunks = log["chunks"].as_array().unwrap().iter().filter(|chunk| chunk["step"] == step);
+        chunks.map(|chunk| chunk["data"].as_str().unwrap()).collect::<String>()
+    };
+    assert_eq!(of("long"), (1..=60).map(|number| format!("{number}\n")).collect::<String>());
+    assert_eq!(of("short"), "short\n");
+    // What a later alarm follows is cancelled as well.
+    let command = "echo x >> runs; (while true; do date +%s%N > alive; sleep 0.1; done) & sleep 200";
+    let arguments = json!({ "sandboxId": sandbox.id, "command": command, "timeout": 300 });
+    let id = root.deferred("exec", &arguments).await.job_id();
+    let path = format!("/control/v1/execs/{id}");
+    let is_handed_over = || async {
+        let seen = stack.proxy.seen(&sandbox.id);
+        seen.iter().any(|seen| seen.method == "GET" && seen.rest == path).then_some(())
+    };
+    eventually("another alarm follows it", LIMIT, is_handed_over).await;
+    root.call("cancelJob", &json!({ "jobId": id })).await.ok();
+    assert_eq!(root.ended(&id).await["state"], "cancelled");
+    let seen = sandbox.sh("cat alive; sleep 1; cat alive").await;
+    let (before, after) = seen.trim().split_once('\n').unwrap();
+    assert_eq!(before, after, "nothing of it lives");
+}
+
+#[tokio::test]
+async fn the_sandbox_of_a_command_that_nobody_follows_stays_awake_until_it_ends() {
+    let stack = Stack::start(StackOptions::default());
+    let sandbox = stack.sandbox_with(json!({ "sleepAfter": 1 })).await;
+    let command = "echo x >> runs; sleep 12; echo done";
+    let id = stack.client().deferred("exec", &json!({ "sandboxId": sandbox.id, "command": command })).await.job_id();
+    let file = counter(&stack, &sandbox);
+    begun(&file).await;
+    kill(&stack).await;
+    let told = stack.client().ended(&id).await;
+    assert_eq!((&told["state"], &told["output"]["stdout"]), (&json!("succeeded"), &json!("done\n")), "{told}");
+    assert_eq!(runs(&file), 1);
+    let sleeps = || async {
+        let told = stack.client().get(&format!("/v1/sandboxes/{}", sandbox.id)).await.ok();
+        (told["state"] == "sleeping").then_some(())
+    };
+    eventually("then it sleeps", LIMIT, sleeps).await;
 }

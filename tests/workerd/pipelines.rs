@@ -303,7 +303,7 @@ async fn a_step_that_has_to_be_approved_makes_the_pipeline_wait() {
         (&told["state"], ran(&sandbox).await),
         (&json!("succeeded"), ["first", "second", "third"].map(str::to_owned).to_vec())
     );
-    // Rejected, it fails the pipeline.
+    // It is told of the decision: by itself it looks every five minutes only, which nobody waits for here. Rejected, it fails the pipeline.
     sandbox.sh("rm ran").await;
     let id = run(&agent, steps.clone()).await.job_id();
     let waiting = stands(&root, &id, 1, "running").await["steps"][1]["jobId"].as_str().unwrap().to_owned();
@@ -315,10 +315,22 @@ async fn a_step_that_has_to_be_approved_makes_the_pipeline_wait() {
     assert_eq!(told["steps"][1]["error"]["code"], "approval_rejected");
     assert_eq!(ran(&sandbox).await, ["first", "undo-first"]);
     // While it waits it is cancelled at once.
-    let id = run(&agent, steps).await.job_id();
+    let id = run(&agent, steps.clone()).await.job_id();
     stands(&root, &id, 1, "running").await;
     root.call("cancelJob", &json!({ "jobId": id })).await.ok();
     assert_eq!(states(&root.ended(&id).await), ["rolledBack", "cancelled", "cancelled"]);
+    // And so is one that nobody decides in time, or that is cancelled alone.
+    let rules = json!({ "tools": ["exec"], "expiresAfter": 2 });
+    let hasty = made(&root, json!({ "permissions": { "role": "operator", "approval": rules } })).await;
+    let told = root.ended(&run(&hasty, steps.clone()).await.job_id()).await;
+    assert_eq!((&told["state"], &told["steps"][0]["error"]["code"]), (&json!("failed"), &json!("approval_rejected")));
+    let id = run(&agent, steps).await.job_id();
+    let waiting = stands(&root, &id, 1, "running").await["steps"][1]["jobId"].as_str().unwrap().to_owned();
+    let is_cancelled =
+        || async { (root.call("cancelJob", &json!({ "jobId": waiting })).await.status == 200).then_some(()) };
+    eventually("the step is cancelled", LIMIT, is_cancelled).await;
+    let told = root.ended(&id).await;
+    assert_eq!((&told["state"], &told["steps"][1]["state"]), (&json!("failed"), &json!("cancelled")), "{told}");
 }
 
 #[tokio::test]

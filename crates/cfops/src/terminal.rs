@@ -41,6 +41,15 @@ pub(crate) fn note(line: &str) {
     }
 }
 
+/// A line of its own on standard error, over what follows: for the person at the terminal, or where it was asked for.
+pub(crate) fn heading(line: &str, begins_line: bool, is_asked_for: bool) -> Result<()> {
+    if !is_asked_for && !console::user_attended_stderr() {
+        return Ok(());
+    }
+    let before = if begins_line { "" } else { "\n" };
+    write_error(format!("{before}{}\n", console::style(printable(line)).for_stderr().dim()).as_bytes())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

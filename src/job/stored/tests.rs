@@ -9,9 +9,9 @@ use crate::tenant::approval::{Reason, Rule};
 use crate::tenant::permissions::{Requirement, StepRequirement};
 use serde_json::json;
 
-const NOW: i64 = 1_000_000;
+pub(super) const NOW: i64 = 1_000_000;
 
-fn waiting() -> Stored {
+pub(super) fn waiting() -> Stored {
     let approval =
         Approval { reason: Reason { rule: Rule::Tool, argument: None }, expires_at: NOW + 1_000, decision: None };
     let job = Job {
@@ -25,6 +25,7 @@ fn waiting() -> Stored {
         sandbox_id: None,
         sandbox_created_at: None,
         labels: BTreeMap::new(),
+        expires_after: None,
         created_at: NOW,
         updated_at: NOW,
         begun_at: None,
@@ -48,7 +49,7 @@ fn waiting() -> Stored {
     Stored::new(&Seed { job, order, arguments: "{}".into() })
 }
 
-fn decision(approved: bool, key_id: &str, at: i64) -> Decision {
+pub(super) fn decision(approved: bool, key_id: &str, at: i64) -> Decision {
     Decision { approved, key_id: key_id.into(), call_id: "c".into(), at, comment: None }
 }
 
@@ -83,7 +84,7 @@ fn a_rejected_or_expired_job_has_ended() {
     assert_eq!(job.job.error.as_ref().unwrap().details["reason"], "expired");
     assert!(job.decide(decision(true, "a", NOW)).is_err());
     job.told(2, true, NOW);
-    assert_eq!(job.due(), [(Due::Forget, NOW + 1_000 + KEPT_MILLIS)]);
+    assert_eq!(job.due(), [(Due::Forget, NOW + 1_000 + 7 * 24 * 60 * 60 * 1_000)]);
 }
 
 #[test]

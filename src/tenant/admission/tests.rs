@@ -335,6 +335,11 @@ fn a_call_whose_caller_does_not_wait_becomes_a_job_if_there_may_be_one_more() {
     assert_eq!(code(&decide(&asked, &Known { used: full, ..known })), Some(ErrorCode::QuotaExceeded));
     let busy = Known { busy_jobs: MOST_BUSY_JOBS, ..known };
     assert_eq!(error(&decide(&asked, &busy)).unwrap().details["limitName"], "busyJobs");
+    let more = Known { most_busy_jobs: busy_jobs_configured(Some("201")), ..busy };
+    assert_eq!(decide(&asked, &more).kind, DecisionKind::Defer(None));
+    assert_eq!(error(&decide(&asked, &Known { busy_jobs: 201, ..more })).unwrap().details["limit"], 201);
+    assert_eq!(["0", "-1", "many", ""].map(|text| busy_jobs_configured(Some(text))), [None; 4]);
+    assert_eq!(busy_jobs_configured(Some("99999999")), Some(10_000));
     assert_eq!(code(&decide(&asked, &Known { listed: None, ..known })), Some(ErrorCode::NotFound));
     let rules = with_rules(ApprovalRules { destructive: true, ..ApprovalRules::default() });
     let waits = decide(&asked, &Known { key: Some(&rules), ..known });

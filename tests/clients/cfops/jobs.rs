@@ -40,6 +40,30 @@ async fn logs_of_a_job_are_followed_to_its_end_over_a_line_that_breaks() {
 }
 
 #[tokio::test]
+async fn the_steps_of_a_pipeline_are_named_over_what_they_wrote_where_that_is_asked_for() {
+    let (root, home) = (Stack::shared().client(), Home::logged_in());
+    let sandbox = Stack::shared().sandbox().await;
+    let call = |command: &str| json!({ "sandboxId": sandbox.id, "command": command });
+    let undo = json!({ "tool": "exec", "arguments": call("echo undone") });
+    let steps = json!([
+        { "name": "build", "tool": "exec", "arguments": call("echo built; printf 'no end'"), "rollBack": undo },
+        { "name": "silent", "tool": "exec", "arguments": call("true") },
+        { "name": "test it", "tool": "exec", "arguments": call("echo broken; exit 3") },
+    ]);
+    let id = root.deferred("runPipeline", &json!({ "steps": steps })).await.job_id();
+    let followed = home.run(&["jobs", "logs", "-f", "--steps", &id]);
+    assert_eq!(followed.stdout(), "built\nno endbroken\nundone\n", "{followed:?}");
+    let told = followed.stderr();
+    assert!(told.starts_with("── build\n\n── test it\n── rollBack:build\n"), "{told}");
+    // Afterwards as well; and without being asked the channels are the job's alone.
+    let later = home.run(&["jobs", "logs", "--steps", &id]);
+    let alone = home.run(&["jobs", "logs", &id]);
+    assert_eq!((later.stdout(), alone.stdout()), (followed.stdout(), followed.stdout()));
+    assert_eq!(later.stderr(), "── build\n\n── test it\n── rollBack:build\n");
+    assert_eq!(alone.stderr(), "", "{alone:?}");
+}
+
+#[tokio::test]
 async fn a_job_that_did_not_end_by_itself_has_the_exit_code_of_its_error() {
     let home = Home::logged_in();
     let sandbox = Stack::shared().sandbox().await;

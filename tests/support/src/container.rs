@@ -71,6 +71,8 @@ impl ContainerStack {
             running_jobs: None,
             queue: QueueKind::Real,
             bucket: true,
+            busy_jobs: None,
+            job_alarm_seconds: None,
             containers: Some(ContainerSettings {
                 image: image(options.image),
                 sidecar: image(options.sidecar),

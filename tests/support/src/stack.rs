@@ -44,6 +44,10 @@ pub struct StackOptions {
     pub queue: QueueKind,
     /// Whether an R2 bucket is bound.
     pub bucket: bool,
+    /// How many jobs may be queued or running, where that is not the default.
+    pub busy_jobs: Option<u32>,
+    /// Seconds for which one alarm looks after the command of a job, where they are not the default.
+    pub job_alarm_seconds: Option<u32>,
 }
 
 impl Default for StackOptions {
@@ -59,6 +63,8 @@ impl Default for StackOptions {
             running_jobs: None,
             queue: QueueKind::Real,
             bucket: true,
+            busy_jobs: None,
+            job_alarm_seconds: None,
         }
     }
 }
@@ -100,6 +106,8 @@ impl Stack {
             running_jobs: options.running_jobs,
             queue: options.queue,
             bucket: options.bucket,
+            busy_jobs: options.busy_jobs,
+            job_alarm_seconds: options.job_alarm_seconds,
             containers: None,
             storage: folder.join("storage"),
         });

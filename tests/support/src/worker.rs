@@ -33,6 +33,10 @@ pub struct WorkerSettings {
     pub queue: QueueKind,
     /// Whether an R2 bucket is bound.
     pub bucket: bool,
+    /// `BUSY_JOBS`.
+    pub busy_jobs: Option<u32>,
+    /// `JOB_ALARM_SECONDS`.
+    pub job_alarm_seconds: Option<u32>,
     /// What its sandboxes run in, when that is containers.
     pub containers: Option<ContainerSettings>,
     /// Folder of the Durable Objects' storage.
@@ -155,6 +159,8 @@ fn launch(settings: &WorkerSettings, port: u16) -> (GuardedChild, String) {
     let export_seconds = settings.export_seconds.map(|seconds| seconds.to_string());
     let running_jobs = settings.running_jobs.map(|jobs| jobs.to_string());
     let queue = settings.queue.word();
+    let busy_jobs = settings.busy_jobs.map(|most| most.to_string());
+    let job_alarm_seconds = settings.job_alarm_seconds.map(|seconds| seconds.to_string());
     let no_bucket = (!settings.bucket).then(|| "1".to_owned());
     let variables = [
         ("WORKER_API_KEY_SECRET", &settings.key),
@@ -166,6 +172,8 @@ fn launch(settings: &WorkerSettings, port: u16) -> (GuardedChild, String) {
         ("EXPORT_SECONDS", &export_seconds),
         ("RUNNING_JOBS", &running_jobs),
         ("TEST_QUEUE", &queue),
+        ("BUSY_JOBS", &busy_jobs),
+        ("JOB_ALARM_SECONDS", &job_alarm_seconds),
         ("TEST_NO_BUCKET", &no_bucket),
     ];
     for (name, value) in variables {

@@ -129,7 +129,7 @@ fn follow(mut events: Events, output: Output) -> Result<Value> {
 }
 
 /// Passes a chunk on, and tells how many bytes it had.
-pub(crate) fn pass(chunk: &Value, write: fn(&[u8]) -> Result<()>) -> Result<usize> {
+fn pass(chunk: &Value, write: fn(&[u8]) -> Result<()>) -> Result<usize> {
     let bytes = bytes_of(chunk)?;
     write(&bytes).map(|()| bytes.len())
 }

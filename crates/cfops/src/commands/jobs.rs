@@ -1,11 +1,10 @@
 //! `cfops jobs logs`: what the command of a job wrote, also over connections that break off.
 
 use super::call::bytes_of;
-use super::exec::pass;
 use crate::client::{Client, Events, Reply, Wanted};
 use crate::failure::{Failure, Problem, Result, exit_code};
 use crate::output::Output;
-use crate::terminal::{note, write_error, write_out};
+use crate::terminal::{heading, note, write_error, write_out};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use serde_json::{Map, Value, json};
 use std::thread::sleep;
@@ -19,14 +18,17 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 pub(crate) fn command() -> Command {
     let follow = "Go on with what comes until the job is over, also after a connection that broke off";
+    let steps = "Name the steps of a pipeline, also where standard error is no terminal";
     let logs = Command::new("logs")
         .about("What the command of a job wrote, while it runs and after")
         .long_about(
-            "Standard output and standard error are the job's, byte by byte. With --follow the exit code is that of the command, or \
-             that of the error with which the job ended.",
+            "Standard output and standard error are the job's, byte by byte; at a terminal, and with --steps, each step of a pipeline \
+             has its name over what it wrote, on standard error. With --follow the exit code is that of the command, or that of the \
+             error with which the job ended.",
         )
         .arg(Arg::new("job").required(true).value_name("JOB").help("Id of the job, as in Location or list-jobs"))
         .arg(Arg::new("follow").short('f').long("follow").action(ArgAction::SetTrue).help(follow))
+        .arg(Arg::new("steps").long("steps").action(ArgAction::SetTrue).help(steps))
         .arg(
             Arg::new("offset")
                 .long("offset")
@@ -46,7 +48,13 @@ pub(crate) fn run(client: &Client, matches: &ArgMatches, output: Output) -> Resu
         return Err(Failure::Usage("jobs: which command? There is `logs`".to_owned()));
     };
     let id = matches.get_one::<String>("job").map(String::as_str).unwrap_or_default();
-    let mut place = Place { offset: matches.get_one::<u64>("offset").copied().unwrap_or(0), as_json: output.is_json() };
+    let mut place = Place {
+        offset: matches.get_one::<u64>("offset").copied().unwrap_or(0),
+        as_json: output.is_json(),
+        names_steps: matches.get_flag("steps"),
+        step: None,
+        begins_line: true,
+    };
     if matches.get_flag("follow") {
         follow(client, id, &mut place)?;
         return ended(client, id);
@@ -68,6 +76,12 @@ pub(crate) fn run(client: &Client, matches: &ArgMatches, output: Output) -> Resu
 struct Place {
     offset: u64,
     as_json: bool,
+    /// Whether steps are named although nobody looks.
+    names_steps: bool,
+    /// The step that wrote last.
+    step: Option<String>,
+    /// Whether what is shown next begins a line.
+    begins_line: bool,
 }
 
 impl Place {
@@ -78,8 +92,21 @@ impl Place {
             self.offset = begins_at + bytes_of(chunk)?.len() as u64;
             return Ok(());
         }
-        let shown = pass(chunk, if channel == "stderr" { write_error } else { write_out })?;
-        self.offset = begins_at + shown as u64;
+        self.name_step(chunk["step"].as_str())?;
+        let shown = bytes_of(chunk)?;
+        let write = if channel == "stderr" { write_error } else { write_out };
+        write(&shown)?;
+        self.offset = begins_at + shown.len() as u64;
+        self.begins_line = shown.last().map_or(self.begins_line, |last| *last == b'\n');
+        Ok(())
+    }
+
+    /// Names the step of a pipeline that writes from here on.
+    fn name_step(&mut self, step: Option<&str>) -> Result<()> {
+        let Some(step) = step.filter(|step| self.step.as_deref() != Some(step)) else { return Ok(()) };
+        heading(&format!("── {step}"), self.begins_line, self.names_steps)?;
+        self.step = Some(step.to_owned());
+        self.begins_line = true;
         Ok(())
     }
 

@@ -12,6 +12,7 @@
 //! - `/settle`: `null`; a second settlement of a call changes nothing.
 //! - `/sandboxes/list`: [`Listing`].
 //! - `/jobs/list`: [`super::jobs::JobListing`]; `/jobs/report`: `null`, said by the jobs' own objects.
+//! - `/schedules`: [`crate::schedule::record::ScheduleReport`].
 //! - `/metrics`: [`super::metrics::Report`].
 //! - `/usage`: [`super::usage::UsageReport`].
 //! - `/alerts`: [`super::alerts::AlertReport`].
@@ -20,7 +21,7 @@
 //!
 //! Every request is decided without awaiting between its first read and its last write, which makes it atomic. The alarm
 //! closes calls that nobody settled by their deadline, forgets what is older than the audit keeps, holds a few sandboxes of the
-//! list against their objects (`sweep.rs`), looks at budgets (`watch.rs`), and exports the audit to R2 (`export.rs`). Messages to webhooks
+//! list against their objects (`sweep.rs`), makes runs of schedules that are due (`scheduler.rs`), looks at budgets (`watch.rs`), and exports the audit to R2 (`export.rs`). Messages to webhooks
 //! are sent beside it (`outbox.rs`): the alarm only begins what is due, so that no receiver holds it.
 
 use std::cell::{Cell, RefCell};
@@ -40,10 +41,11 @@ use super::export::ExportClock;
 use super::listing::Parameter;
 use super::metrics::{self, Metric, Sample};
 use super::outbox::{self, OutboxClock};
-use super::{job_books, marked, measure, shelf, sweep};
+use super::{job_books, marked, measure, schedule_books, scheduler, shelf, sweep};
 use crate::error::{Error, Result};
 use crate::identifier::SandboxId;
 use crate::sandbox::state::State;
+use crate::schedule::record::ScheduleReport;
 use crate::webhook::event::{Event, EventType};
 use crate::workers::internal::answer;
 
@@ -63,7 +65,7 @@ pub struct TenantActor {
 
 /// What the steps of the object share.
 pub(super) struct Inner {
-    pub(super) state: ObjectState,
+    pub(super) state: Rc<ObjectState>,
     pub(super) env: Env,
     /// When the alarm is known to be due: asking costs reads.
     alarm_at: Cell<Option<i64>>,
@@ -77,6 +79,8 @@ pub(super) struct Inner {
     knows_name: Cell<bool>,
     pub(super) export_clock: ExportClock,
     pub(super) outbox: OutboxClock,
+    /// When a schedule is due next, as far as it is known.
+    pub(super) schedule_due: Cell<Option<i64>>,
 }
 
 #[derive(Deserialize)]
@@ -117,13 +121,14 @@ impl DurableObject for TenantActor {
     fn new(state: ObjectState, env: Env) -> Self {
         let sql = state.storage().sql();
         let more = shelf::SCHEMA.iter().chain(job_books::SCHEMA).chain(outbox::SCHEMA).chain(marked::SCHEMA);
+        let more = more.chain(schedule_books::SCHEMA);
         for statement in SCHEMA.iter().chain(more) {
             if let Err(error) = sql.exec(statement, None) {
                 worker::console_error!("the tables of a tenant could not be made: {error}");
             }
         }
         let inner = Inner {
-            state,
+            state: Rc::new(state),
             env,
             alarm_at: Cell::new(None),
             looking: Cell::new(0),
@@ -132,6 +137,7 @@ impl DurableObject for TenantActor {
             knows_name: Cell::new(false),
             export_clock: ExportClock::default(),
             outbox: OutboxClock::default(),
+            schedule_due: Cell::new(None),
         };
         if let Err(error) = inner.complete_tables() {
             worker::console_error!("the tables of a tenant could not be completed: {:?}", error.cause);
@@ -161,6 +167,10 @@ impl DurableObject for TenantActor {
             "/usage" => answer(read(&body).and_then(|request| inner.usage(&request))),
             "/jobs/list" => answer(read(&body).and_then(|request| inner.jobs(&request))),
             "/jobs/report" => answer(read(&body).and_then(|report| inner.take_report(&report))),
+            "/schedules" => match read(&body) {
+                Ok(request) => answer(scheduler::ask(inner, &request).await),
+                Err(error) => answer::<ScheduleReport>(Err(error)),
+            },
             "/sandboxes/list" => answer(read(&body).and_then(|request| inner.list(&request))),
             "/sandboxes/report" => answer(read(&body).and_then(|report| inner.report(report))),
             "/sandboxes/ensure" => answer(read(&body).and_then(|listed| inner.ensure(&listed))),
@@ -183,7 +193,7 @@ impl DurableObject for TenantActor {
         inner.outbox.look();
         outbox::send_due(inner);
         let jobs = job_books::ask_about_new(inner);
-        futures_util::future::join3(sweep::run(inner), inner.export(), jobs).await;
+        futures_util::future::join4(scheduler::run(inner), sweep::run(inner), inner.export(), jobs).await;
         outbox::send_due(inner);
         inner.ensure_alarm().await;
         Response::empty()
@@ -351,6 +361,7 @@ impl Inner {
         self.forget_usage(now)?;
         self.forget_answers(now)?;
         self.forget_jobs(now)?;
+        self.forget_schedules(now)?;
         self.tidy_outbox(now)?;
         self.forget_old_marks(now)?;
         self.forget_records(now)
@@ -372,13 +383,16 @@ impl Inner {
         let unknown_job = self.next_unknown_job()?.map(|at| at.max(now + millis(sweep::interval(self)) / 4));
         let look = self.next_look(now, millis(sweep::interval(self)))?;
         let message = self.next_message(now)?;
-        Ok([overdue, listed, daily, unknown_job, look, message, self.next_export(now)?].into_iter().flatten().min())
+        let schedule = self.next_schedule(now)?;
+        let more = [look, message, schedule, self.next_export(now)?];
+        Ok([overdue, listed, daily, unknown_job].into_iter().chain(more).flatten().min())
     }
 
     /// Sets the alarm, unless one is known to be due early enough for whatever a call can have left open.
     pub(super) async fn ensure_alarm(&self) {
         let known = self.alarm_at.get();
-        let early_enough = self.outbox.due_at.get().unwrap_or(i64::MAX).min(now() + millis(sweep::interval(self)));
+        let named = [self.outbox.due_at.get(), self.schedule_due.get(), Some(now() + millis(sweep::interval(self)))];
+        let early_enough = named.into_iter().flatten().min().unwrap_or(i64::MAX);
         if known.is_some_and(|at| at <= early_enough) {
             return;
         }

@@ -20,6 +20,7 @@ pub struct JobListRequest {
     pub tool: Option<String>,
     pub key_id: Option<String>,
     pub sandbox_id: Option<String>,
+    pub schedule_id: Option<String>,
     /// Only what this caller sees.
     pub seen_by: Option<SeenBy>,
 }
@@ -78,6 +79,7 @@ impl JobListRequest {
             ("key_id = ?", self.key_id.as_deref()),
             ("json_extract(job, '$.tool') = ?", self.tool.as_deref()),
             ("json_extract(job, '$.sandboxId') = ?", self.sandbox_id.as_deref()),
+            ("json_extract(job, '$.scheduleId') = ?", self.schedule_id.as_deref()),
         ];
         for (condition, text) in texts {
             if let Some(text) = text {
@@ -127,6 +129,7 @@ mod tests {
             tool: hostile(),
             key_id: hostile(),
             sandbox_id: hostile(),
+            schedule_id: hostile(),
             seen_by: Some(SeenBy {
                 key_id: "x' OR 1 --".into(),
                 token_id: hostile(),

@@ -46,6 +46,10 @@ mod meter;
 #[cfg(target_arch = "wasm32")]
 mod outbox;
 #[cfg(target_arch = "wasm32")]
+mod schedule_books;
+#[cfg(target_arch = "wasm32")]
+mod scheduler;
+#[cfg(target_arch = "wasm32")]
 mod shelf;
 #[cfg(target_arch = "wasm32")]
 mod sweep;

@@ -41,6 +41,10 @@ pub struct Input {
     /// Only jobs about this sandbox.
     #[serde(default)]
     pub sandbox_id: Option<SandboxId>,
+    /// Only jobs that this schedule asked for: its runs.
+    #[serde(default)]
+    #[schema(max_length = 64)]
+    pub schedule_id: Option<String>,
 }
 
 /// One page.
@@ -95,6 +99,7 @@ impl Tool for ListJobs {
             tool: input.tool,
             key_id: input.key_id,
             sandbox_id: input.sandbox_id.map(Into::into),
+            schedule_id: input.schedule_id,
             ..JobListRequest::default()
         };
         let JobListing { jobs, more } = context.services.tenant.list_jobs(request).await?;

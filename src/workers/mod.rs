@@ -8,6 +8,7 @@ pub mod fetch;
 pub mod internal;
 pub mod jobs;
 pub mod platform;
+pub mod zones;
 
 use std::rc::Rc;
 

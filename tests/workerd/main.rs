@@ -52,6 +52,7 @@ mod pipelines_survive;
 mod processes;
 mod refusals;
 mod same_everywhere;
+mod schedules;
 mod seam;
 mod sleeping;
 mod streams;

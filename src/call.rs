@@ -189,7 +189,7 @@ impl Registry {
         way: Way,
         events: Rc<dyn EventSink>,
     ) -> Answered<Reply<Value>> {
-        let Way { manner, resumes, step_of } = way;
+        let Way { manner, resumes, step_of, schedule_id } = way;
         let platform = backend.platform();
         let redactor = redactor(backend, &call.head, call.arguments.as_ref().ok());
         let entry = self.get(&call.tool).ok_or_else(|| unknown_tool(&call.tool));
@@ -229,7 +229,8 @@ impl Registry {
         });
         let events = cancellable.clone().map_or(events, |cancellable| cancellable as Rc<dyn EventSink>);
         let sink = Rc::new(RedactingSink::new(events, &redactor));
-        let work = Work { head: &call.head, who, asked, manner, resumes, step_of, sent, signatures, prepared };
+        let work =
+            Work { head: &call.head, who, asked, manner, resumes, step_of, schedule_id, sent, signatures, prepared };
         let answered = run(backend, work, sink.clone(), &redactor).await;
         let answered = match cancellable {
             Some(cancellable) => cancellable.told(answered),
@@ -255,8 +256,9 @@ impl Registry {
         let prepared = no_key(&call.head).and(prepared);
         let who = self.authenticate(backend, &call.head);
         let (manner, signatures) = (Manner::Raw, Vec::new());
-        let (resumes, step_of) = (None, None);
-        let work = Work { head: &call.head, who, asked, manner, resumes, step_of, sent, signatures, prepared };
+        let (resumes, step_of, schedule_id) = (None, None, None);
+        let work =
+            Work { head: &call.head, who, asked, manner, resumes, step_of, schedule_id, sent, signatures, prepared };
         run(backend, work, Rc::new(NoEvents), &redactor).await
     }
 }
@@ -269,6 +271,8 @@ struct Way {
     resumes: Option<Resumed>,
     /// The pipeline that makes it.
     step_of: Option<StepOf>,
+    /// The schedule that makes it.
+    schedule_id: Option<String>,
 }
 
 /// A call on its way through the steps that all have.
@@ -281,6 +285,8 @@ struct Work<'a, A> {
     resumes: Option<Resumed>,
     /// The pipeline that makes it.
     step_of: Option<StepOf>,
+    /// The schedule that makes it.
+    schedule_id: Option<String>,
     /// The arguments as they were sent, as JSON.
     sent: String,
     /// Over tool and arguments, by each of the secrets.
@@ -365,7 +371,7 @@ async fn run<A>(
 where
     A: Measured + 'static,
 {
-    let Work { head, who, asked, manner, resumes, step_of, sent, signatures, prepared } = work;
+    let Work { head, who, asked, manner, resumes, step_of, schedule_id, sent, signatures, prepared } = work;
     let platform = backend.platform();
     let started_at = platform.now_millis();
     let tool = asked.requirement.tool.clone();
@@ -402,6 +408,7 @@ where
         claim: claim.clone(),
         manner,
         step_of,
+        schedule_id,
         inspected: None,
         verdict: prepared.as_ref().err().cloned(),
         idempotency: wanted.map(|key| Wanted::new(&key, signatures)),
@@ -574,7 +581,7 @@ mod deferred;
 mod made;
 mod secrets;
 
-pub use made::{Attempt, StepCall};
+pub use made::{Attempt, ScheduledCall, StepCall};
 
 #[cfg(test)]
 mod tests;

@@ -17,6 +17,8 @@ use crate::platform::Platform;
 use crate::sandbox::record::{Create, Described, Destroyed, Record, Stopped, Woken};
 use crate::sandbox::settings::{Settings, Update};
 use crate::sandbox::state::State;
+use crate::schedule::record::{ScheduleReport, ScheduleRequest};
+use crate::schedule::zone::Zones;
 use crate::services::{Body, BodyError, Books, ControlRequest, ControlResponse, Jobs, Sandboxes, Services, Tenant};
 use crate::tenant::admission::{Admission, AdmissionRequest, Identified, ListRequest, Listing, Settlement};
 use crate::tenant::alerts::{AlertReport, AlertRequest};
@@ -242,6 +244,10 @@ impl Tenant for Script {
         unwritten()
     }
 
+    fn schedules(&self, _: ScheduleRequest) -> LocalBoxFuture<'_, Result<ScheduleReport>> {
+        unwritten()
+    }
+
     fn usage(&self, _: UsageRequest) -> LocalBoxFuture<'_, Result<UsageReport>> {
         unwritten()
     }
@@ -276,6 +282,10 @@ impl Platform for NoWaiting {
         [7; 16]
     }
 
+    fn zones(&self) -> &dyn Zones {
+        &Database
+    }
+
     fn sleep(&self, _: Duration) -> LocalBoxFuture<'static, ()> {
         ready(()).boxed_local()
     }
@@ -285,4 +295,16 @@ impl Platform for NoWaiting {
     }
 
     fn log(&self, _: &serde_json::Value) {}
+}
+
+/// The time zones of a copy of the IANA database.
+pub struct Database;
+
+impl Zones for Database {
+    fn offset_seconds(&self, zone: &str, at: i64) -> Option<i32> {
+        use chrono::{Offset, TimeZone};
+        let zone: chrono_tz::Tz = zone.parse().ok()?;
+        let moment = chrono::DateTime::from_timestamp(at, 0)?.naive_utc();
+        Some(zone.offset_from_utc_datetime(&moment).fix().local_minus_utc())
+    }
 }

@@ -52,6 +52,10 @@ pub enum Scope {
     JobsWrite,
     #[serde(rename = "jobs:approve")]
     JobsApprove,
+    #[serde(rename = "schedules:read")]
+    SchedulesRead,
+    #[serde(rename = "schedules:write")]
+    SchedulesWrite,
     #[serde(rename = "usage:admin")]
     UsageAdmin,
 }
@@ -71,6 +75,8 @@ impl Scope {
             Self::JobsRead => "jobs:read",
             Self::JobsWrite => "jobs:write",
             Self::JobsApprove => "jobs:approve",
+            Self::SchedulesRead => "schedules:read",
+            Self::SchedulesWrite => "schedules:write",
             Self::UsageAdmin => "usage:admin",
         }
     }

@@ -27,6 +27,7 @@ pub mod trace;
 pub mod connection;
 pub mod job;
 pub mod sandbox;
+pub mod schedule;
 pub mod tenant;
 pub mod webhook;
 

@@ -314,7 +314,7 @@ fn shown(value: &Value) -> String {
 
 mod checked;
 mod outcome;
-pub use checked::{check, requirements, unrecorded};
+pub use checked::{check, placed, requirements, unrecorded};
 pub use outcome::{cancellation, failure, loss};
 
 #[cfg(test)]

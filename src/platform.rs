@@ -6,6 +6,8 @@ use std::time::Duration;
 use chrono::{DateTime, SecondsFormat};
 use futures_util::future::{Either, LocalBoxFuture, select};
 
+use crate::schedule::zone::Zones;
+
 /// Time, chance, background work and the log.
 pub trait Platform {
     /// Milliseconds since 1970 in UTC. On Workers the clock stands still between input and output.
@@ -13,6 +15,9 @@ pub trait Platform {
 
     /// Unpredictable bytes.
     fn random(&self) -> [u8; 16];
+
+    /// What is known of time zones.
+    fn zones(&self) -> &dyn Zones;
 
     /// Completes after `duration`.
     fn sleep(&self, duration: Duration) -> LocalBoxFuture<'static, ()>;

@@ -145,6 +145,11 @@ pub trait Tool: 'static {
         Ok(Vec::new())
     }
 
+    /// The arguments once they were checked, with what follows from them and from the tools that there are.
+    fn resolved(input: Self::Input, _facts: &CallFacts<'_>) -> Result<Self::Input> {
+        Ok(input)
+    }
+
     /// JSON pointers of the arguments of this call that the audit records as present, without their values.
     fn unrecorded(_arguments: &Value, _registry: &Registry) -> Vec<String> {
         Self::GUARDRAILS.unrecorded_arguments.iter().map(|pointer| (*pointer).to_owned()).collect()
@@ -223,6 +228,7 @@ pub struct Entry {
     validator: OnceCell<Result<Validator, Error>>,
     prepare: fn(Value, &CallFacts<'_>) -> Result<Prepared<Value>>,
     plan: fn(Value, &str) -> Result<Vec<Step>>,
+    unrecorded: fn(&Value, &Registry) -> Vec<String>,
     prepare_raw: Option<PrepareRaw>,
 }
 
@@ -249,6 +255,7 @@ impl Entry {
             validator: OnceCell::new(),
             prepare: prepare::<T>,
             plan: plan::<T>,
+            unrecorded: T::unrecorded,
             prepare_raw: None,
         }
     }
@@ -282,6 +289,11 @@ impl Entry {
             Execution::Job => (self.plan)(arguments.clone(), attempt_id),
             _ => Ok(Vec::new()),
         }
+    }
+
+    /// JSON pointers of arguments of this call whose values the audit leaves out.
+    pub fn unrecorded(&self, arguments: &Value, registry: &Registry) -> Vec<String> {
+        (self.unrecorded)(arguments, registry)
     }
 
     /// Validates `arguments` and makes the call ready; the first error is the verdict on the call.
@@ -342,6 +354,7 @@ fn prepare<T: Tool>(mut arguments: Value, facts: &CallFacts<'_>) -> Result<Prepa
     let input: T::Input =
         serde_json::from_value(whole_numbers(arguments)).map_err(|error| Error::invalid("", error.to_string()))?;
     let claim = T::claim(&input, facts)?;
+    let input = T::resolved(input, facts)?;
     let timeout = Duration::try_from_secs_f64(T::timeout_seconds(&input)).map_err(Error::internal)?;
     Ok(Prepared {
         claim: if is_preview { preview::claim(claim) } else { claim },

@@ -13,6 +13,7 @@ use crate::job::record::{Again, Cancellation, Decision, JobLog, LogQuestion, See
 use crate::platform::Platform;
 use crate::sandbox::record::{Create, Described, Destroyed, Record, Stopped, Woken};
 use crate::sandbox::settings::Update;
+use crate::schedule::record::{ScheduleReport, ScheduleRequest};
 use crate::tenant::admission::{Admission, AdmissionRequest, Identified, ListRequest, Listing, Settlement};
 use crate::tenant::alerts::{AlertReport, AlertRequest};
 use crate::tenant::archive::{Archive, Export};
@@ -73,6 +74,8 @@ pub trait Tenant: Books {
     fn alerts(&self, request: AlertRequest) -> LocalBoxFuture<'_, Result<AlertReport>>;
     /// Messages to webhooks, and what became of them.
     fn deliveries(&self, request: DeliveryListRequest) -> LocalBoxFuture<'_, Result<DeliveryListing>>;
+    /// Reads or changes schedules, or runs one.
+    fn schedules(&self, request: ScheduleRequest) -> LocalBoxFuture<'_, Result<ScheduleReport>>;
     /// What its keys have used.
     fn usage(&self, request: UsageRequest) -> LocalBoxFuture<'_, Result<UsageReport>>;
 }

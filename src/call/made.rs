@@ -24,6 +24,17 @@ pub struct StepCall {
     pub trace: Trace,
 }
 
+/// A call that a schedule makes. It becomes a job, with the rights that the schedule's key has now.
+pub struct ScheduledCall {
+    pub id: String,
+    /// Whose schedule it is.
+    pub who: Principal,
+    pub tool: String,
+    pub arguments: Value,
+    pub schedule_id: String,
+    pub trace: Trace,
+}
+
 /// A call that a job carries out.
 pub struct Attempt {
     pub id: String,
@@ -43,6 +54,9 @@ const JOB_DOOR: &str = "job";
 /// Door of the calls that pipelines make.
 const PIPELINE_DOOR: &str = "pipeline";
 
+/// Door of the calls that schedules make.
+const SCHEDULE_DOOR: &str = "schedule";
+
 /// 409: the arguments of a job are not those that it was made with, or no secret is left that signed them.
 fn changed() -> Error {
     Error::new(ErrorCode::Conflict, "the arguments of the job are not those that were signed when it was asked for")
@@ -55,6 +69,15 @@ impl Registry {
         let head = CallHead::plain(id, PIPELINE_DOOR, Presented::default(), trace);
         let call = ToolCall { head, tool, arguments: Ok(arguments) };
         let way = Way { manner: Manner::Deferred, step_of: Some(of), ..Way::default() };
+        self.carry_out(backend, call, Ok(who), way, Rc::new(NoEvents)).await
+    }
+
+    /// Makes the call of a schedule, which is admitted as any other; the same one again finds the job that it became.
+    pub async fn scheduled(&self, backend: &dyn Backend, call: ScheduledCall) -> Answered<Reply<Value>> {
+        let ScheduledCall { id, who, tool, arguments, schedule_id, trace } = call;
+        let head = CallHead::plain(id, SCHEDULE_DOOR, Presented::default(), trace);
+        let call = ToolCall { head, tool, arguments: Ok(arguments) };
+        let way = Way { manner: Manner::Deferred, schedule_id: Some(schedule_id), ..Way::default() };
         self.carry_out(backend, call, Ok(who), way, Rc::new(NoEvents)).await
     }
 
@@ -71,7 +94,7 @@ impl Registry {
         let arguments = if is_signed { Ok(arguments) } else { Err(changed()) };
         let head = CallHead::plain(id, JOB_DOOR, Presented::default(), trace);
         let call = ToolCall { head, tool, arguments };
-        let way = Way { manner: Manner::Attempt, resumes, step_of: None };
+        let way = Way { manner: Manner::Attempt, resumes, ..Way::default() };
         self.carry_out(backend, call, Ok(who), way, events).await
     }
 }

@@ -84,6 +84,10 @@ impl Platform for Double {
         [7; 16]
     }
 
+    fn zones(&self) -> &dyn crate::schedule::zone::Zones {
+        &crate::doubles::Database
+    }
+
     fn sleep(&self, _: Duration) -> LocalBoxFuture<'static, ()> {
         futures_util::future::pending().boxed_local()
     }
@@ -193,6 +197,13 @@ impl Tenant for Double {
         ready(Err(Error::internal("not needed"))).boxed_local()
     }
 
+    fn schedules(
+        &self,
+        _: crate::schedule::record::ScheduleRequest,
+    ) -> LocalBoxFuture<'_, Result<crate::schedule::record::ScheduleReport>> {
+        ready(Err(Error::internal("not needed"))).boxed_local()
+    }
+
     fn usage(&self, _: UsageRequest) -> LocalBoxFuture<'_, Result<UsageReport>> {
         ready(Err(Error::internal("not needed"))).boxed_local()
     }
@@ -246,6 +257,7 @@ fn job(request: &AdmissionRequest) -> Job {
         key_id: request.principal.key_id.clone(),
         token_id: None,
         step_of: None,
+        schedule_id: request.schedule_id.clone(),
         sandbox_id: None,
         sandbox_created_at: None,
         labels: Default::default(),

@@ -38,6 +38,9 @@ pub struct Job {
     /// The pipeline that asked for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step_of: Option<StepOf>,
+    /// The schedule that asked for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schedule_id: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox_id: Option<SandboxId>,
     /// When that sandbox was made, which tells it from another of its name.

@@ -95,8 +95,8 @@ fn expected(index: usize, step: &Step, registry: &Registry) -> Result<()> {
     }
 }
 
-/// A fault of the arguments of a step, as a fault of those of the pipeline.
-fn placed(error: Error, parent: &str) -> Error {
+/// A fault of the arguments of a step, as a fault of those of the pipeline: `parent` is where the arguments stand.
+pub fn placed(error: Error, parent: &str) -> Error {
     let violations = error.details.get("violations").and_then(Value::as_array);
     let text =
         |violation: &Value, name: &str| violation.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();

@@ -14,6 +14,7 @@
 //! - `/jobs/settings`: [`super::jobs::JobSettings`] after they were set.
 //! - `/jobs/list`: [`super::jobs::JobListing`]; `/jobs/report`: `null`, said by the jobs' own objects.
 //! - `/jobs/place`: [`super::places::Placing`]; `/jobs/giveUp`: `null`, said by the consumer of dead letters.
+//! - `/schedules`: [`crate::schedule::record::ScheduleReport`].
 //! - `/metrics`: [`super::metrics::Report`].
 //! - `/usage`: [`super::usage::UsageReport`].
 //! - `/alerts`: [`super::alerts::AlertReport`].
@@ -22,7 +23,7 @@
 //!
 //! Every request is decided without awaiting between its first read and its last write, which makes it atomic. The alarm
 //! closes calls that nobody settled by their deadline, forgets what is older than the audit keeps, holds a few sandboxes of the
-//! list against their objects (`sweep.rs`), looks at budgets (`watch.rs`) and at jobs that have places (`placing.rs`), and exports the audit to R2 (`export.rs`). Messages to webhooks
+//! list against their objects (`sweep.rs`), makes runs of schedules that are due (`scheduler.rs`), looks at budgets (`watch.rs`) and at jobs that have places (`placing.rs`), and exports the audit to R2 (`export.rs`). Messages to webhooks
 //! are sent beside it (`outbox.rs`): the alarm only begins what is due, so that no receiver holds it.
 
 use std::cell::{Cell, RefCell};
@@ -43,10 +44,11 @@ use super::listing::Parameter;
 use super::metrics::{self, Metric, Sample};
 use super::outbox::{self, OutboxClock};
 use super::placing::{self, PlacesClock};
-use super::{job_books, marked, measure, shelf, sweep};
+use super::{job_books, marked, measure, schedule_books, scheduler, shelf, sweep};
 use crate::error::{Error, Result};
 use crate::identifier::SandboxId;
 use crate::sandbox::state::State;
+use crate::schedule::record::ScheduleReport;
 use crate::webhook::event::{Event, EventType};
 use crate::workers::internal::answer;
 
@@ -66,7 +68,7 @@ pub struct TenantActor {
 
 /// What the steps of the object share.
 pub(super) struct Inner {
-    pub(super) state: ObjectState,
+    pub(super) state: Rc<ObjectState>,
     pub(super) env: Env,
     /// When the alarm is known to be due: asking costs reads.
     alarm_at: Cell<Option<i64>>,
@@ -81,6 +83,8 @@ pub(super) struct Inner {
     pub(super) export_clock: ExportClock,
     pub(super) outbox: OutboxClock,
     pub(super) places: PlacesClock,
+    /// When a schedule is due next, as far as it is known.
+    pub(super) schedule_due: Cell<Option<i64>>,
 }
 
 #[derive(Deserialize)]
@@ -120,14 +124,14 @@ const OPEN_CALL_COLUMNS: [(&str, &str); 5] = [
 impl DurableObject for TenantActor {
     fn new(state: ObjectState, env: Env) -> Self {
         let sql = state.storage().sql();
-        let more = [shelf::SCHEMA, job_books::SCHEMA, placing::SCHEMA, outbox::SCHEMA, marked::SCHEMA];
+        let more = [shelf::SCHEMA, job_books::SCHEMA, placing::SCHEMA, outbox::SCHEMA, marked::SCHEMA, schedule_books::SCHEMA];
         for statement in SCHEMA.iter().chain(more.into_iter().flatten()) {
             if let Err(error) = sql.exec(statement, None) {
                 worker::console_error!("the tables of a tenant could not be made: {error}");
             }
         }
         let inner = Inner {
-            state,
+            state: Rc::new(state),
             env,
             alarm_at: Cell::new(None),
             looking: Cell::new(0),
@@ -137,6 +141,7 @@ impl DurableObject for TenantActor {
             export_clock: ExportClock::default(),
             outbox: OutboxClock::default(),
             places: PlacesClock::default(),
+            schedule_due: Cell::new(None),
         };
         if let Err(error) = inner.complete_tables() {
             worker::console_error!("the tables of a tenant could not be completed: {:?}", error.cause);
@@ -173,6 +178,10 @@ impl DurableObject for TenantActor {
             "/jobs/report" => answer(read(&body).and_then(|report| inner.take_report(&report))),
             "/jobs/place" => answer(read(&body).and_then(|wanted| inner.place(&wanted))),
             "/jobs/giveUp" => answer(read(&body).and_then(|message| inner.give_up(&message))),
+            "/schedules" => match read(&body) {
+                Ok(request) => answer(scheduler::ask(inner, &request).await),
+                Err(error) => answer::<ScheduleReport>(Err(error)),
+            },
             "/sandboxes/list" => answer(read(&body).and_then(|request| inner.list(&request))),
             "/sandboxes/report" => answer(read(&body).and_then(|report| inner.report(report))),
             "/sandboxes/ensure" => answer(read(&body).and_then(|listed| inner.ensure(&listed))),
@@ -198,7 +207,7 @@ impl DurableObject for TenantActor {
         placing::hand_out(inner);
         outbox::send_due(inner);
         let jobs = job_books::ask_about_new(inner);
-        futures_util::future::join3(sweep::run(inner), inner.export(), jobs).await;
+        futures_util::future::join4(scheduler::run(inner), sweep::run(inner), inner.export(), jobs).await;
         outbox::send_due(inner);
         inner.ensure_alarm().await;
         Response::empty()
@@ -367,6 +376,7 @@ impl Inner {
         self.forget_usage(now)?;
         self.forget_answers(now)?;
         self.forget_jobs(now)?;
+        self.forget_schedules(now)?;
         self.tidy_outbox(now)?;
         self.forget_old_marks(now)?;
         self.forget_records(now)
@@ -390,17 +400,17 @@ impl Inner {
         let look = self.next_look(now, millis(sweep::interval(self)))?;
         let message = self.next_message(now)?;
         let place = self.places.due_at.get().map(|at| at.max(now));
-        Ok([overdue, listed, daily, unknown_job, forgotten_job, look, message, place, self.next_export(now)?]
-            .into_iter()
-            .flatten()
-            .min())
+        let of_jobs = [unknown_job, forgotten_job, place, self.next_schedule(now)?];
+        let due = [overdue, listed, daily, look, message, self.next_export(now)?];
+        Ok(due.into_iter().chain(of_jobs).flatten().min())
     }
 
     /// Sets the alarm, unless one is known to be due early enough for whatever a call can have left open.
     pub(super) async fn ensure_alarm(&self) {
         let known = self.alarm_at.get();
-        let due = [self.outbox.due_at.get(), self.places.due_at.get()].into_iter().flatten().min();
-        let early_enough = due.unwrap_or(i64::MAX).min(now() + millis(sweep::interval(self)));
+        let sweep = Some(now() + millis(sweep::interval(self)));
+        let named = [self.outbox.due_at.get(), self.places.due_at.get(), self.schedule_due.get(), sweep];
+        let early_enough = named.into_iter().flatten().min().unwrap_or(i64::MAX);
         if known.is_some_and(|at| at <= early_enough) {
             return;
         }

@@ -62,6 +62,9 @@ pub struct AdmissionRequest {
     /// The pipeline that makes the call, which becomes a job without counting as one more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step_of: Option<StepOf>,
+    /// The schedule that makes the call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schedule_id: Option<String>,
     /// How its arguments stand against the rules for approval, where that was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inspected: Option<Inspected>,
@@ -244,7 +247,9 @@ pub fn decide(request: &AdmissionRequest, known: &Known<'_>) -> Decision {
     let counted = match who(&request.principal, known.key, known.used.windows, request.at, is_counted) {
         Ok(counted) => counted,
         Err(error) => {
-            let kind = DecisionKind::Refuse { error, recorded: false };
+            // A schedule is no stranger, and its owner wants to know.
+            let recorded = request.schedule_id.is_some();
+            let kind = DecisionKind::Refuse { error, recorded };
             return Decision { windows: None, standing: None, kind };
         }
     };
@@ -252,8 +257,9 @@ pub fn decide(request: &AdmissionRequest, known: &Known<'_>) -> Decision {
     let permissions = match permissions {
         Ok(permissions) => permissions,
         Err(error) => {
-            // A step is asked for again.
-            let recorded = request.step_of.is_none() && windows.is_some_and(|windows| windows.refused == 1);
+            // A step is asked for again, and so is a run of a schedule.
+            let is_asked_again = request.step_of.is_some() || request.schedule_id.is_some();
+            let recorded = !is_asked_again && windows.is_some_and(|windows| windows.refused == 1);
             return Decision { windows, standing, kind: DecisionKind::Refuse { error, recorded } };
         }
     };
@@ -261,7 +267,7 @@ pub fn decide(request: &AdmissionRequest, known: &Known<'_>) -> Decision {
     let mut limited = of_the_key.map(|(limits, windows)| Limited { limits, windows, used: known.used });
     let kind = rule(request, known, permissions, limited.as_mut()).unwrap_or_else(|error| {
         // The job of an attempt tells how it ended.
-        let is_asked_again = request.step_of.is_some() && error.retryable;
+        let is_asked_again = (request.step_of.is_some() || request.schedule_id.is_some()) && error.retryable;
         DecisionKind::Refuse { error, recorded: is_counted && !is_asked_again }
     });
     Decision { windows: limited.map(|limited| limited.windows), standing, kind }
@@ -515,6 +521,9 @@ pub struct Intent {
     pub arguments_signature: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox_id: Option<SandboxId>,
+    /// Of a call that a schedule made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schedule_id: Option<String>,
 }
 
 impl From<&AdmissionRequest> for Intent {
@@ -532,6 +541,7 @@ impl From<&AdmissionRequest> for Intent {
             arguments: request.arguments.clone(),
             arguments_signature: request.arguments_signature.clone(),
             sandbox_id: request.claim.sandbox_id().cloned(),
+            schedule_id: request.schedule_id.clone(),
         }
     }
 }

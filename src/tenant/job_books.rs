@@ -47,6 +47,7 @@ pub(super) const SCHEMA: &[&str] = &[
     "CREATE INDEX IF NOT EXISTS jobs_open ON jobs (key_id) WHERE ended_at IS NULL",
     "CREATE INDEX IF NOT EXISTS jobs_ended_at ON jobs (ended_at) WHERE ended_at IS NOT NULL",
     "CREATE INDEX IF NOT EXISTS jobs_new ON jobs (created_at) WHERE version = 0",
+    "CREATE INDEX IF NOT EXISTS jobs_schedule ON jobs (json_extract(job, '$.scheduleId'), created_at)",
 ];
 
 impl Inner {
@@ -125,6 +126,7 @@ impl Inner {
                 _ => None,
             },
             step_of: request.step_of.clone(),
+            schedule_id: request.schedule_id.clone(),
             // What it would make is not there yet, and gets another name.
             sandbox_id: listed.map(|listed| listed.sandbox_id.clone()),
             sandbox_created_at: listed.map(|listed| listed.created_at),
@@ -233,6 +235,7 @@ impl Inner {
             }
         }
         self.store_job(job)?;
+        self.tell_schedule(before, job, now())?;
         news.iter().try_for_each(|change| {
             let tenant = self.name()?.unwrap_or_default();
             self.tell(&Event::of_change(&tenant, job, change))

@@ -69,6 +69,7 @@ pub struct JobListRequest {
     pub created_before: Option<i64>,
     pub ended_after: Option<i64>,
     pub ended_before: Option<i64>,
+    pub schedule_id: Option<String>,
     /// Only what this caller sees.
     pub seen_by: Option<SeenBy>,
 }
@@ -129,6 +130,7 @@ impl JobListRequest {
             ("key_id = ?", self.key_id.as_deref()),
             ("json_extract(job, '$.tool') = ?", self.tool.as_deref()),
             ("json_extract(job, '$.sandboxId') = ?", self.sandbox_id.as_deref()),
+            ("json_extract(job, '$.scheduleId') = ?", self.schedule_id.as_deref()),
         ];
         for (condition, text) in texts {
             if let Some(text) = text {
@@ -192,6 +194,7 @@ mod tests {
             created_before: Some(2),
             ended_after: Some(3),
             ended_before: Some(4),
+            schedule_id: hostile(),
             seen_by: Some(SeenBy {
                 key_id: "x' OR 1 --".into(),
                 token_id: hostile(),

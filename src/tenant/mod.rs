@@ -49,6 +49,10 @@ mod outbox;
 #[cfg(target_arch = "wasm32")]
 mod placing;
 #[cfg(target_arch = "wasm32")]
+mod schedule_books;
+#[cfg(target_arch = "wasm32")]
+mod scheduler;
+#[cfg(target_arch = "wasm32")]
 mod shelf;
 #[cfg(target_arch = "wasm32")]
 pub(crate) mod sweep;

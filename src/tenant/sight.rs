@@ -20,6 +20,7 @@ use super::metrics::{MetricsRequest, Report};
 use super::permissions::Permissions;
 use super::usage::{UsageReport, UsageRequest};
 use crate::error::{Error, ErrorCode, Result};
+use crate::schedule::record::{ScheduleReport, ScheduleRequest};
 use crate::services::{Books, Tenant};
 
 /// `tenant` as the key with these permissions sees it.
@@ -102,6 +103,17 @@ impl Tenant for Sight {
 
     fn deliveries(&self, _: DeliveryListRequest) -> LocalBoxFuture<'_, Result<DeliveryListing>> {
         out_of_sight()
+    }
+
+    /// Its own; a token that sees less than its key is told of none.
+    fn schedules(&self, request: ScheduleRequest) -> LocalBoxFuture<'_, Result<ScheduleReport>> {
+        let is_token = match &self.principal.credential {
+            Credential::Token { .. } => true,
+            Credential::Job { token_id, .. } => token_id.is_some(),
+            Credential::Root | Credential::Key { .. } => false,
+        };
+        let seen_by = if is_token { String::new() } else { self.principal.key_id.clone() };
+        self.tenant.schedules(ScheduleRequest { seen_by: Some(seen_by), ..request })
     }
 
     fn usage(&self, request: UsageRequest) -> LocalBoxFuture<'_, Result<UsageReport>> {

@@ -82,6 +82,9 @@ pub struct Call {
     /// Sandbox it was about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sandbox_id: Option<String>,
+    /// Schedule that made it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub schedule_id: Option<String>,
     /// Its arguments, secrets masked and long values cut; empty when they could not be read.
     #[schema(value_type = std::collections::BTreeMap<String, Value>)]
     pub arguments: Map<String, Value>,
@@ -152,6 +155,7 @@ impl From<Entry> for Call {
             token_id: intent.token_id,
             tool: intent.tool,
             sandbox_id: intent.sandbox_id.map(Into::into),
+            schedule_id: intent.schedule_id,
             arguments,
             arguments_signature: intent.arguments_signature,
             result,

@@ -34,6 +34,9 @@ pub struct JobInfo {
     /// The pipeline that it is a step of.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub step_of: Option<StepOf>,
+    /// The schedule that asked for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub schedule_id: Option<String>,
     /// Sandbox that it is about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sandbox_id: Option<String>,
@@ -142,6 +145,7 @@ impl From<Job> for JobInfo {
             key_id: job.key_id,
             token_id: job.token_id,
             step_of: job.step_of,
+            schedule_id: job.schedule_id,
             sandbox_id: job.sandbox_id.map(Into::into),
             created_at: rfc3339(job.created_at),
             updated_at: rfc3339(job.updated_at),

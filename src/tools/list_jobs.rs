@@ -58,6 +58,10 @@ pub struct Input {
     #[serde(default)]
     #[schema(format = DateTime)]
     pub ended_before: Option<String>,
+    /// Only jobs that this schedule asked for: its runs.
+    #[serde(default)]
+    #[schema(max_length = 64)]
+    pub schedule_id: Option<String>,
 }
 
 /// One page.
@@ -123,6 +127,7 @@ fn asked(input: &Input) -> Result<JobListRequest> {
         tool: input.tool.clone(),
         key_id: input.key_id.clone(),
         sandbox_id: input.sandbox_id.clone().map(Into::into),
+        schedule_id: input.schedule_id.clone(),
         created_after: moment(input.created_after.as_deref(), "/createdAfter")?,
         created_before: moment(input.created_before.as_deref(), "/createdBefore")?,
         ended_after: moment(input.ended_after.as_deref(), "/endedAfter")?,

@@ -9,14 +9,17 @@ pub mod moment;
 pub mod path;
 pub mod process_info;
 pub mod sandbox_info;
+pub mod schedule_info;
 pub mod step_info;
 
 pub mod approve_job;
 pub mod cancel_job;
 pub mod create_key;
 pub mod create_sandbox;
+pub mod create_schedule;
 pub mod create_token;
 pub mod delete_file;
+pub mod delete_schedule;
 pub mod deploy_pipeline;
 pub mod destroy_sandbox;
 pub mod download_archive;
@@ -29,6 +32,7 @@ pub mod get_metrics;
 pub mod get_process;
 pub mod get_process_logs;
 pub mod get_sandbox;
+pub mod get_schedule;
 pub mod get_usage;
 pub mod kill_process;
 pub mod list_alerts;
@@ -37,6 +41,7 @@ pub mod list_jobs;
 pub mod list_keys;
 pub mod list_processes;
 pub mod list_sandboxes;
+pub mod list_schedules;
 pub mod list_webhook_deliveries;
 pub mod make_directory;
 pub mod move_file;
@@ -46,6 +51,7 @@ pub mod retry_job;
 pub mod revoke_key;
 pub mod rotate_key;
 pub mod run_pipeline;
+pub mod run_schedule;
 pub mod search_files;
 pub mod set_alerts;
 pub mod set_budget;
@@ -55,6 +61,7 @@ pub mod start_background_process;
 pub mod stat_file;
 pub mod stop_sandbox;
 pub mod update_sandbox;
+pub mod update_schedule;
 pub mod upload_archive;
 pub mod verify_audit_log;
 pub mod wait_for_process;
@@ -105,6 +112,12 @@ pub fn registry() -> Registry {
         Entry::of::<set_job_retention::SetJobRetention>(),
         Entry::of::<run_pipeline::RunPipeline>(),
         Entry::of::<deploy_pipeline::DeployPipeline>(),
+        Entry::of::<create_schedule::CreateSchedule>(),
+        Entry::of::<get_schedule::GetSchedule>(),
+        Entry::of::<list_schedules::ListSchedules>(),
+        Entry::of::<update_schedule::UpdateSchedule>(),
+        Entry::of::<delete_schedule::DeleteSchedule>(),
+        Entry::of::<run_schedule::RunSchedule>(),
         Entry::of::<create_key::CreateKey>(),
         Entry::of::<list_keys::ListKeys>(),
         Entry::of::<rotate_key::RotateKey>(),
@@ -148,7 +161,9 @@ mod tests {
                 .flat_map(|(name, field)| {
                     let pointer = format!("{pointer}/{name}");
                     let lower = name.to_lowercase();
-                    let speaks = ["zone", "account"].iter().any(|word| lower.contains(word)) && field.is_object();
+                    let is_of_time = lower == "timezone";
+                    let speaks =
+                        ["zone", "account"].iter().any(|word| lower.contains(word)) && field.is_object() && !is_of_time;
                     let below = of_cloudflare(field, &pointer);
                     speaks.then_some(pointer).into_iter().chain(below).collect::<Vec<_>>()
                 })

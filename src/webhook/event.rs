@@ -230,6 +230,7 @@ mod tests {
             sandbox_id: Some(SandboxId::parse("box").unwrap()),
             sandbox_created_at: None,
             step_of: None,
+            schedule_id: None,
             labels: BTreeMap::from([("team".into(), "a".into())]),
             expires_after: None,
             created_at: NOW,

@@ -28,6 +28,7 @@ use crate::sandbox::host::TOKEN_VARIABLE;
 use crate::sandbox::life::START_DEADLINE;
 use crate::sandbox::record::{Create, Described, Destroyed, Record, Stopped, Woken};
 use crate::sandbox::settings::Update;
+use crate::schedule::record::{ScheduleReport, ScheduleRequest};
 use crate::services::{Books, ControlRequest, ControlResponse, Jobs, Sandboxes, Tenant};
 use crate::tenant::admission::{
     Admission, AdmissionRequest, Identified, ListRequest, Listing, SandboxClaim, Settlement,
@@ -303,6 +304,11 @@ impl Tenant for TenantObject {
 
     fn deliveries(&self, request: DeliveryListRequest) -> LocalBoxFuture<'_, Result<DeliveryListing>> {
         async move { self.ask("/webhooks/deliveries", &request, Repeat::Harmless).await }.boxed_local()
+    }
+
+    fn schedules(&self, request: ScheduleRequest) -> LocalBoxFuture<'_, Result<ScheduleReport>> {
+        // Each of them changes nothing the second time.
+        async move { self.ask("/schedules", &request, Repeat::Harmless).await }.boxed_local()
     }
 
     fn usage(&self, request: UsageRequest) -> LocalBoxFuture<'_, Result<UsageReport>> {

@@ -9,6 +9,7 @@ pub mod internal;
 pub mod jobs;
 pub mod platform;
 pub mod queue;
+pub mod zones;
 
 use std::rc::Rc;
 

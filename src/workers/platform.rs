@@ -8,7 +8,9 @@ use futures_util::FutureExt;
 use futures_util::future::{LocalBoxFuture, join_all};
 use worker::{Context, Date, Delay, State, console_error, console_log, console_warn};
 
+use super::zones::IntlZones;
 use crate::platform::Platform;
+use crate::schedule::zone::Zones;
 
 /// A turn of the event loop, in which an answer leaves that is ready.
 const ANSWER_FIRST: Duration = Duration::from_millis(1);
@@ -30,6 +32,10 @@ impl Platform for WorkersPlatform {
 
     fn random(&self) -> [u8; 16] {
         random()
+    }
+
+    fn zones(&self) -> &dyn Zones {
+        &IntlZones
     }
 
     fn sleep(&self, duration: Duration) -> LocalBoxFuture<'static, ()> {

@@ -56,6 +56,7 @@ mod processes;
 mod queue;
 mod refusals;
 mod same_everywhere;
+mod schedules;
 mod seam;
 mod sleeping;
 mod streams;

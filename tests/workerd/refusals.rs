@@ -16,6 +16,7 @@ fn arguments(tool: &Value, sandbox: &Sandbox) -> Value {
                 "sandboxId" => json!(sandbox.id),
                 "processId" => json!("00000000000000000000000000000000.00000000-0000-0000-0000-000000000000"),
                 "steps" => json!([{ "name": "a", "tool": "listSandboxes" }]),
+                "tool" => json!("listSandboxes"),
                 "gitUrl" => json!("https://localhost/app"),
                 _ => value(name, &schema["properties"][name]),
             };
@@ -36,7 +37,10 @@ async fn right(client: &Client, tool: &Value, sandbox: &Sandbox) -> Answer {
         let field = missing["pointer"].as_str().and_then(|pointer| pointer.strip_prefix('/')).map(str::to_owned);
         match field {
             Some(field) if !field.is_empty() && arguments.get(&field).is_none() => {
-                arguments[&field] = value(&field, &tool["inputSchema"]["properties"][&field]);
+                arguments[&field] = match field.as_str() {
+                    "cron" => json!("0 0 1 1 *"),
+                    _ => value(&field, &tool["inputSchema"]["properties"][&field]),
+                };
             }
             _ => return answer,
         }

@@ -22,6 +22,7 @@ pub(super) fn waiting() -> Stored {
         key_id: "k".into(),
         token_id: None,
         step_of: None,
+        schedule_id: None,
         sandbox_id: None,
         sandbox_created_at: None,
         labels: BTreeMap::new(),

@@ -45,6 +45,7 @@ fn request(credential: Credential, claim: SandboxClaim) -> AdmissionRequest {
         claim,
         manner: Manner::Ordinary,
         step_of: None,
+        schedule_id: None,
         inspected: None,
         verdict: None,
         idempotency: None,

@@ -54,6 +54,13 @@ pub enum Scope {
     JobsApprove,
     #[serde(rename = "usage:admin")]
     UsageAdmin,
+    #[serde(rename = "secrets:read")]
+    SecretsRead,
+    #[serde(rename = "secrets:write")]
+    SecretsWrite,
+    /// What a call asks for that uses a secret, beside the scopes of its tool.
+    #[serde(rename = "secrets:use")]
+    SecretsUse,
 }
 
 impl Scope {
@@ -72,6 +79,9 @@ impl Scope {
             Self::JobsWrite => "jobs:write",
             Self::JobsApprove => "jobs:approve",
             Self::UsageAdmin => "usage:admin",
+            Self::SecretsRead => "secrets:read",
+            Self::SecretsWrite => "secrets:write",
+            Self::SecretsUse => "secrets:use",
         }
     }
 }
@@ -91,6 +101,8 @@ pub enum Approval {
 pub enum Execution {
     /// Within the request.
     Inline,
+    /// Within the request, and never as a job, nor as a step of one: what it is given is stored nowhere but where it belongs.
+    Immediate,
     /// Within the request, or as a job for a caller that prefers not to wait.
     Deferrable,
     /// Always as a job, whose steps are calls of other tools.
@@ -102,7 +114,7 @@ pub enum Execution {
 impl Execution {
     /// Whether a caller may have it carried out as a job.
     pub fn may_be_a_job(self) -> bool {
-        self != Self::Inline
+        !matches!(self, Self::Inline | Self::Immediate)
     }
 }
 

@@ -6,6 +6,7 @@
 //! - `/admit`: [`super::admission::Admission`].
 //! - `/identify`: [`super::admission::Identified`], what a caller may do.
 //! - `/keys`: [`super::keys::Keys`].
+//! - `/secrets`: [`super::secrets::Secrets`]; `/secrets/use`: [`super::secrets::SealedSecrets`], asked by the sandboxes' own objects.
 //! - `/audit`, `/audit/verify`, `/audit/heads`: [`super::inquiry::Entries`], [`super::inquiry::Verified`], [`Head`]s.
 //! - `/audit/exports/first`: the first [`super::archive::Export`], or `null`.
 //! - `/cancel`: [`super::marks::Marked`]; `/cancelled`: whether the caller of a call wants it to end.
@@ -40,7 +41,7 @@ use super::export::ExportClock;
 use super::listing::Parameter;
 use super::metrics::{self, Metric, Sample};
 use super::outbox::{self, OutboxClock};
-use super::{job_books, marked, measure, shelf, sweep};
+use super::{job_books, marked, measure, shelf, sweep, vault};
 use crate::error::{Error, Result};
 use crate::identifier::SandboxId;
 use crate::sandbox::state::State;
@@ -117,6 +118,7 @@ impl DurableObject for TenantActor {
     fn new(state: ObjectState, env: Env) -> Self {
         let sql = state.storage().sql();
         let more = shelf::SCHEMA.iter().chain(job_books::SCHEMA).chain(outbox::SCHEMA).chain(marked::SCHEMA);
+        let more = more.chain(vault::SCHEMA);
         for statement in SCHEMA.iter().chain(more) {
             if let Err(error) = sql.exec(statement, None) {
                 worker::console_error!("the tables of a tenant could not be made: {error}");
@@ -150,6 +152,8 @@ impl DurableObject for TenantActor {
             },
             "/identify" => answer(read(&body).and_then(|principal| inner.identify(&principal, now()))),
             "/keys" => answer(read(&body).and_then(|request| inner.keys(request))),
+            "/secrets" => answer(read(&body).and_then(|request| inner.secrets(request))),
+            "/secrets/use" => answer(read(&body).and_then(|request| inner.use_secrets(&request))),
             "/audit" => answer(read(&body).and_then(|request| inner.entries(&request))),
             "/audit/verify" => answer(read(&body).and_then(|request| inner.verify(&request))),
             "/audit/exports/first" => answer(inner.first_export()),

@@ -20,6 +20,9 @@ pub mod marks;
 pub mod metrics;
 pub mod permissions;
 pub mod prices;
+pub mod sealing;
+pub mod secret_name;
+pub mod secrets;
 pub mod sight;
 pub mod signing;
 pub mod storage;
@@ -49,5 +52,7 @@ mod outbox;
 mod shelf;
 #[cfg(target_arch = "wasm32")]
 mod sweep;
+#[cfg(target_arch = "wasm32")]
+mod vault;
 #[cfg(target_arch = "wasm32")]
 mod watch;

@@ -8,7 +8,9 @@ pub mod looking;
 pub mod path;
 pub mod process_info;
 pub mod sandbox_info;
+pub mod secret_info;
 pub mod step_info;
+pub mod using_secrets;
 
 pub mod approve_job;
 pub mod cancel_job;
@@ -16,6 +18,7 @@ pub mod create_key;
 pub mod create_sandbox;
 pub mod create_token;
 pub mod delete_file;
+pub mod delete_secret;
 pub mod deploy_pipeline;
 pub mod destroy_sandbox;
 pub mod download_archive;
@@ -36,6 +39,7 @@ pub mod list_jobs;
 pub mod list_keys;
 pub mod list_processes;
 pub mod list_sandboxes;
+pub mod list_secrets;
 pub mod list_webhook_deliveries;
 pub mod make_directory;
 pub mod move_file;
@@ -49,6 +53,7 @@ pub mod search_files;
 pub mod set_alerts;
 pub mod set_budget;
 pub mod set_limits;
+pub mod set_secret;
 pub mod start_background_process;
 pub mod stat_file;
 pub mod stop_sandbox;
@@ -102,6 +107,9 @@ pub fn registry() -> Registry {
         Entry::of::<reject_job::RejectJob>(),
         Entry::of::<run_pipeline::RunPipeline>(),
         Entry::of::<deploy_pipeline::DeployPipeline>(),
+        Entry::of::<set_secret::SetSecret>(),
+        Entry::of::<list_secrets::ListSecrets>(),
+        Entry::of::<delete_secret::DeleteSecret>(),
         Entry::of::<create_key::CreateKey>(),
         Entry::of::<list_keys::ListKeys>(),
         Entry::of::<rotate_key::RotateKey>(),

@@ -1,47 +1,55 @@
-//! Masks the exact values of known secrets, across the borders of chunks.
+//! Masks the values of known secrets, as they are and in the usual forms (`forms.rs`), across the borders of chunks.
 //!
 //! Works on bytes, so that a secret inside output that is not text is masked as well. A [`Redactor`] that knows no
 //! secret passes everything through. Raw files are byte-exact and are not masked.
 
 mod environment;
+mod forms;
 mod shapes;
 
 use std::borrow::Cow;
 
 use serde_json::Value;
 
-pub use environment::secrets;
+pub use environment::{LIST, declare_secret, secrets};
 pub use shapes::{without_credentials, without_userinfo};
 
 /// What stands in place of a secret.
 pub const MASK: &str = "[redacted]";
 
 /// A value shorter than this is not treated as a secret: masking it would garble ordinary text.
-const SHORTEST_SECRET: usize = 8;
+pub const SHORTEST_SECRET: usize = 8;
 
 /// The secrets that must not leave with an answer.
 #[derive(Clone, Default)]
 pub struct Redactor {
+    /// Every form of every secret.
     secrets: Vec<Vec<u8>>,
+    /// Whether one of them begins with this byte; empty where there are none.
+    begins: Vec<bool>,
 }
 
 impl std::fmt::Debug for Redactor {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "{} secrets", self.secrets.len())
+        write!(formatter, "{} forms of secrets", self.secrets.len())
     }
 }
 
 impl Redactor {
     pub fn new<S: AsRef<str>>(secrets: impl IntoIterator<Item = S>) -> Self {
-        let mut secrets: Vec<Vec<u8>> = secrets
-            .into_iter()
-            .map(|secret| secret.as_ref().as_bytes().to_vec())
-            .filter(|secret| secret.len() >= SHORTEST_SECRET)
-            .collect();
+        let mut known = Vec::new();
+        for secret in secrets {
+            if secret.as_ref().len() >= SHORTEST_SECRET {
+                known.extend(forms::forms(secret.as_ref()));
+            }
+        }
+        let mut secrets = known;
         // Longest first, so that a secret which contains another is masked whole.
         secrets.sort_by(|a, b| b.len().cmp(&a.len()).then(a.cmp(b)));
         secrets.dedup();
-        Self { secrets }
+        let begins = |byte: usize| secrets.iter().any(|secret| secret.first().copied().map(usize::from) == Some(byte));
+        let begins = if secrets.is_empty() { Vec::new() } else { (0..256).map(begins).collect() };
+        Self { secrets, begins }
     }
 
     /// Whether there is nothing to mask.
@@ -99,7 +107,7 @@ impl Redactor {
     }
 
     fn begins_with(&self, byte: u8) -> bool {
-        self.secrets.iter().any(|secret| secret.first() == Some(&byte))
+        self.begins.get(usize::from(byte)).copied().unwrap_or_default()
     }
 
     /// A secret that starts exactly at the beginning of `bytes`.

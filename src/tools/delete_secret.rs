@@ -17,7 +17,7 @@ use crate::tenant::secrets::SecretRequest;
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Input {
-    /// Its name.
+    /// Name of the secret.
     pub name: SecretName,
 }
 

@@ -53,6 +53,7 @@ mod processes;
 mod refusals;
 mod same_everywhere;
 mod seam;
+mod secrets;
 mod sleeping;
 mod streams;
 mod sweeping;

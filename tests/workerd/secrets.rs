@@ -258,6 +258,7 @@ async fn a_command_outlives_the_worker_and_its_secret_and_no_disk_has_the_value(
     let id = root.deferred("exec", &secret.exec(&sandbox, command)).await.job_id();
     eventually("it began", LIMIT, || async { (sandbox.sh("ls").await == "begun\n").then_some(()) }).await;
     kill(&stack).await;
+    let (root, sandbox) = (stack.client(), stack.adopt(&sandbox.id));
     // It has what it was given.
     root.call("deleteSecret", &json!({ "name": secret.name })).await.ok();
     sandbox.sh("touch go").await;
@@ -293,8 +294,8 @@ async fn a_command_outlives_the_worker_and_its_secret_and_no_disk_has_the_value(
 #[tokio::test]
 async fn a_signing_secret_is_replaced_and_a_lost_one_is_said() {
     let stack = Stack::start(StackOptions::default());
-    let (root, sandbox) = (stack.client(), stack.sandbox().await);
-    let (used, unused) = (Secret::set(&root).await, Secret::set(&root).await);
+    let sandbox = stack.sandbox().await;
+    let (used, unused) = (Secret::set(&stack.client()).await, Secret::set(&stack.client()).await);
     let sealed_with = |name: String| {
         let root = stack.client();
         async move { listed(&root, &name).await.unwrap()["sealedWith"].as_str().unwrap().to_owned() }
@@ -303,31 +304,31 @@ async fn a_signing_secret_is_replaced_and_a_lost_one_is_said() {
     let newer = random_name("newer-signing");
     stack.worker().restart_signing(Some(format!("{newer},{earlier}")));
     assert_eq!(sealed_with(used.name.clone()).await, "earlier");
-    assert_eq!(root.call("exec", &used.exec(&sandbox, ALMOST)).await.ok()["stdout"], used.almost());
+    assert_eq!(stack.client().call("exec", &used.exec(&sandbox, ALMOST)).await.ok()["stdout"], used.almost());
     // Its use has put it under the first value.
     let is_current = || async { (sealed_with(used.name.clone()).await == "current").then_some(()) };
     eventually("it is sealed anew", LIMIT, is_current).await;
     stack.worker().restart_signing(Some(newer));
-    assert_eq!(root.call("exec", &used.exec(&sandbox, ALMOST)).await.ok()["stdout"], used.almost());
+    assert_eq!(stack.client().call("exec", &used.exec(&sandbox, ALMOST)).await.ok()["stdout"], used.almost());
     assert_eq!(sealed_with(unused.name.clone()).await, "lost");
-    let problem = root.call("exec", &unused.exec(&sandbox, "touch ran")).await.problem(503, "not_configured");
+    let problem = stack.client().call("exec", &unused.exec(&sandbox, "touch ran")).await.problem(503, "not_configured");
     assert_eq!(
         (&problem.details["secret"], &problem.details["secretName"]),
         (&json!("SIGNING_SECRET"), &json!(unused.name))
     );
-    assert_eq!(sandbox.sh("ls").await, "", "nothing was run");
-    root.call("setSecret", &json!({ "name": unused.name, "value": unused.value })).await.ok();
-    assert_eq!(root.call("exec", &unused.exec(&sandbox, ALMOST)).await.ok()["stdout"], unused.almost());
+    assert_eq!(stack.adopt(&sandbox.id).sh("ls").await, "", "nothing was run");
+    stack.client().call("setSecret", &json!({ "name": unused.name, "value": unused.value })).await.ok();
+    assert_eq!(stack.client().call("exec", &unused.exec(&sandbox, ALMOST)).await.ok()["stdout"], unused.almost());
     stack.worker().restart_signing(None);
     for (tool, asked) in [
         ("setSecret", json!({ "name": "a", "value": "a-value-of-a" })),
         ("listSecrets", json!({})),
         ("exec", used.exec(&sandbox, "touch ran")),
     ] {
-        let problem = root.call(tool, &asked).await.problem(503, "not_configured");
+        let problem = stack.client().call(tool, &asked).await.problem(503, "not_configured");
         assert!(problem.detail.contains("SIGNING_SECRET"), "{tool}: {}", problem.detail);
     }
-    assert_eq!(sandbox.sh("ls").await, "");
+    assert_eq!(stack.adopt(&sandbox.id).sh("ls").await, "");
 }
 
 #[tokio::test]

@@ -191,8 +191,8 @@ impl Registry {
     ) -> Answered<Reply<Value>> {
         let Way { manner, resumes, step_of, schedule_id } = way;
         let platform = backend.platform();
-        let redactor = redactor(backend, &call.head, call.arguments.as_ref().ok());
         let entry = self.get(&call.tool).ok_or_else(|| unknown_tool(&call.tool));
+        let redactor = redactor(backend, &call.head, entry.as_ref().ok().copied(), call.arguments.as_ref().ok());
         let patience = call.head.patience;
         let execution = entry.as_ref().map_or(Execution::Inline, |entry| entry.description().execution);
         let may_be_a_job = execution.may_be_a_job();
@@ -217,6 +217,7 @@ impl Registry {
         let manner = match &prepared {
             Ok(call) if call.is_preview => Manner::Preview,
             Ok(_) if manner == Manner::Ordinary && execution == Execution::Job => Manner::Deferred,
+            Ok(_) if manner == Manner::Ordinary && execution == Execution::Immediate => Manner::Immediate,
             Ok(call)
                 if manner == Manner::Ordinary && may_be_a_job && patience.is_some_and(|most| call.timeout > most) =>
             {
@@ -244,7 +245,7 @@ impl Registry {
     /// Carries out one call on a raw route. Raw bytes are exact: neither capped nor redacted.
     pub async fn call_raw(&self, backend: &dyn Backend, call: RawCall) -> Answered<Reply<RawResponse>> {
         let platform = backend.platform();
-        let redactor = redactor(backend, &call.head, None);
+        let redactor = redactor(backend, &call.head, None, None);
         let facts = CallFacts { streams: false, registry: self, platform: &*platform, redactor: &redactor };
         let entry = self.get(&call.tool).ok_or_else(|| unknown_tool(&call.tool));
         let asked = Asked::new(entry.as_ref().ok(), &redactor.text(&call.tool));
@@ -407,6 +408,7 @@ where
         arguments_signature: signatures.first().cloned(),
         claim: claim.clone(),
         manner,
+        is_resumed: resumes.is_some(),
         step_of,
         schedule_id,
         inspected: None,
@@ -489,6 +491,7 @@ where
         listed: admitted.listed,
         admitted_at: started_at,
         resumes,
+        secrets: admitted.secrets,
         services,
     };
     // The reader learns that the call was admitted before anything else happens; what it did after that is told on its

@@ -31,6 +31,7 @@ use crate::tenant::jobs::{JobListRequest, JobListing, JobSettings};
 use crate::tenant::keys::{KeyRequest, Keys};
 use crate::tenant::marks::{CancelRequest, Marked};
 use crate::tenant::metrics::{MetricsRequest, Report};
+use crate::tenant::secrets::{SecretRequest, Secrets};
 use crate::tenant::signing::Signer;
 use crate::tenant::usage::{UsageReport, UsageRequest};
 
@@ -205,6 +206,10 @@ impl Tenant for Script {
     }
 
     fn keys(&self, _: KeyRequest) -> LocalBoxFuture<'_, Result<Keys>> {
+        unwritten()
+    }
+
+    fn secrets(&self, _: SecretRequest) -> LocalBoxFuture<'_, Result<Secrets>> {
         unwritten()
     }
 

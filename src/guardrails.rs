@@ -58,6 +58,13 @@ pub enum Scope {
     SchedulesWrite,
     #[serde(rename = "usage:admin")]
     UsageAdmin,
+    #[serde(rename = "secrets:read")]
+    SecretsRead,
+    #[serde(rename = "secrets:write")]
+    SecretsWrite,
+    /// What a call asks for that uses a secret, beside the scopes of its tool.
+    #[serde(rename = "secrets:use")]
+    SecretsUse,
 }
 
 impl Scope {
@@ -78,6 +85,9 @@ impl Scope {
             Self::SchedulesRead => "schedules:read",
             Self::SchedulesWrite => "schedules:write",
             Self::UsageAdmin => "usage:admin",
+            Self::SecretsRead => "secrets:read",
+            Self::SecretsWrite => "secrets:write",
+            Self::SecretsUse => "secrets:use",
         }
     }
 }
@@ -97,6 +107,8 @@ pub enum Approval {
 pub enum Execution {
     /// Within the request.
     Inline,
+    /// Within the request, and never as a job, nor as a step of one: what it is given is stored nowhere but where it belongs.
+    Immediate,
     /// Within the request, or as a job for a caller that prefers not to wait.
     Deferrable,
     /// Always as a job, whose steps are calls of other tools.
@@ -108,7 +120,7 @@ pub enum Execution {
 impl Execution {
     /// Whether a caller may have it carried out as a job.
     pub fn may_be_a_job(self) -> bool {
-        self != Self::Inline
+        !matches!(self, Self::Inline | Self::Immediate)
     }
 }
 

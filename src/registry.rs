@@ -4,6 +4,7 @@
 //! the entries in a stable order. Doors, OpenAPI and the guardrails read only from here.
 
 use std::cell::OnceCell;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ use utoipa::ToSchema;
 
 use crate::error::{Error, Result};
 use crate::events::{EventSink, Resumed};
-use crate::guardrails::{Annotations, Execution, Guardrails};
+use crate::guardrails::{Annotations, Execution, Guardrails, Scope};
 use crate::named::{Named, Places};
 use crate::plan::{self, Step};
 use crate::platform::Platform;
@@ -33,6 +34,7 @@ use crate::tenant::admission::{Listed, SandboxClaim};
 use crate::tenant::credential::{Credential, Principal};
 use crate::tenant::limits::Limits;
 use crate::tenant::permissions::{Permissions, Requirement};
+use crate::tenant::secrets::SealedSecrets;
 use redaction::{Redactor, without_credentials, without_userinfo};
 
 /// Most problems that one refusal lists.
@@ -98,6 +100,8 @@ pub struct Context {
     pub admitted_at: i64,
     /// The process that it runs as already: it is gone on with, and none is begun.
     pub resumes: Option<Resumed>,
+    /// The named secrets that it uses, sealed.
+    pub secrets: SealedSecrets,
     pub services: Services,
 }
 
@@ -209,8 +213,8 @@ impl Description {
         let Guardrails { role, scopes, approval, .. } = self.guardrails;
         let destructive = self.annotations.destructive_hint;
         let named = Named::default();
-        let (scopes, steps) = (scopes.to_vec(), Vec::new());
-        Requirement { tool: self.name.to_owned(), role, scopes, approval, destructive, named, steps }
+        let (scopes, steps, uses) = (scopes.to_vec(), Vec::new(), BTreeMap::new());
+        Requirement { tool: self.name.to_owned(), role, scopes, approval, destructive, named, uses, steps }
     }
 }
 
@@ -223,7 +227,7 @@ const ANSWER_ALLOWANCE: Duration = Duration::from_secs(25);
 /// A tool without its types.
 pub struct Entry {
     description: Description,
-    /// Where its arguments name zones and accounts.
+    /// Where its arguments name zones, accounts and secrets.
     places: Places,
     validator: OnceCell<Result<Validator, Error>>,
     prepare: fn(Value, &CallFacts<'_>) -> Result<Prepared<Value>>,
@@ -277,7 +281,14 @@ impl Entry {
     pub fn requirement(&self, arguments: &Value, registry: &Registry) -> Requirement {
         let named = self.places.named(arguments);
         let steps = self.plan(arguments, "").map(|steps| plan::requirements(&steps, registry)).unwrap_or_default();
-        let requirement = self.description.requirement();
+        let mut requirement = self.description.requirement();
+        // Who manages secrets names them; every other tool uses what it names.
+        if !self.description.guardrails.scopes.contains(&Scope::SecretsWrite) {
+            requirement.uses = self.places.secrets(arguments);
+        }
+        if !requirement.uses.is_empty() {
+            requirement.scopes.push(Scope::SecretsUse);
+        }
         // What a pipeline destroys its steps destroy, and each of them is judged by itself.
         let destructive = requirement.destructive && steps.is_empty();
         Requirement { named, steps, destructive, ..requirement }

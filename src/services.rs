@@ -25,6 +25,7 @@ use crate::tenant::jobs::{JobListRequest, JobListing, JobSettings};
 use crate::tenant::keys::{KeyRequest, Keys};
 use crate::tenant::marks::{CancelRequest, Marked};
 use crate::tenant::metrics::{MetricsRequest, Report};
+use crate::tenant::secrets::{SecretRequest, Secrets};
 use crate::tenant::signing::Signer;
 use crate::tenant::usage::{UsageReport, UsageRequest};
 
@@ -60,6 +61,8 @@ pub trait Tenant: Books {
     fn identify(&self, principal: Principal) -> LocalBoxFuture<'_, Result<Identified>>;
     /// Reads or changes keys.
     fn keys(&self, request: KeyRequest) -> LocalBoxFuture<'_, Result<Keys>>;
+    /// Reads or changes named secrets, which stay sealed.
+    fn secrets(&self, request: SecretRequest) -> LocalBoxFuture<'_, Result<Secrets>>;
     fn settle(&self, settlement: Settlement) -> LocalBoxFuture<'_, Result<()>>;
     /// Finds the one open call of a mark, which is unwanted from then on.
     fn cancel(&self, request: CancelRequest) -> LocalBoxFuture<'_, Result<Marked>>;

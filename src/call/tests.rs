@@ -12,7 +12,7 @@ use super::answer::cap;
 use super::{Answered, Attempt, Backend, CallHead, Reply, StepCall, ToolCall};
 use crate::error::{Error, ErrorCode, Result};
 use crate::events::NoEvents;
-use crate::guardrails::Role;
+use crate::guardrails::{Role, Scope};
 use crate::identifier::SandboxId;
 use crate::job::record::{Again, Cancellation, Decision, Job, JobLog, LogQuestion, Seed, StepOf, Told};
 use crate::job::state::State;
@@ -20,7 +20,7 @@ use crate::log_line::{DataPoint, Observed};
 use crate::platform::Platform;
 use crate::sandbox::record::{Create, Described, Destroyed, Record, Stopped, Woken};
 use crate::sandbox::settings::Update;
-use crate::services::{ControlRequest, ControlResponse, Jobs, Sandboxes, Tenant};
+use crate::services::{ControlRequest, ControlResponse, Jobs, RequestBody, Sandboxes, Tenant};
 use crate::tenant::admission::{
     Admission, AdmissionRequest, Admitted, DecisionKind, Identified, Known, ListRequest, Listing, Manner, May, Outcome,
     Ruling, Settlement, decide,
@@ -37,6 +37,7 @@ use crate::tenant::keys::{KeyRequest, Keys};
 use crate::tenant::marks::{CancelRequest, Marked};
 use crate::tenant::metrics::{MetricsRequest, Report};
 use crate::tenant::permissions::Permissions;
+use crate::tenant::secrets::{SealedSecrets, SecretRequest, Secrets};
 use crate::tenant::signing::Signer;
 use crate::tenant::usage::{UsageReport, UsageRequest};
 use crate::tools;
@@ -46,6 +47,7 @@ mod cancelled;
 mod deferred;
 mod named;
 mod patience;
+mod secrets;
 
 const KEY: &str = "0123456789abcdef-root";
 
@@ -59,6 +61,8 @@ struct Books {
     /// Of the caller; an admin's when there is nothing.
     permissions: RefCell<Option<Permissions>>,
     created: RefCell<Vec<Create>>,
+    /// Bodies of what sandboxes were asked.
+    controls: RefCell<Vec<String>>,
     logged: RefCell<Vec<Value>>,
     measured: RefCell<Vec<DataPoint>>,
     /// Whether calls wait for an approval.
@@ -68,6 +72,9 @@ struct Books {
     waits: RefCell<Vec<Told>>,
     /// The call that is cancelled.
     marked: RefCell<Option<Marked>>,
+    /// The secrets that the call uses.
+    secrets: RefCell<SealedSecrets>,
+    secret_requests: RefCell<Vec<SecretRequest>>,
     /// Jobs that were cancelled.
     cancelled: RefCell<Vec<(String, Cancellation)>>,
 }
@@ -138,9 +145,12 @@ impl Tenant for Double {
             return ready(Ok(Admission { standing: None, ruling })).boxed_local();
         }
         let ruling = match decision.kind {
-            DecisionKind::Admit { permissions, limits, .. } => {
-                Ruling::Admitted(Admitted { listed: None, permissions, limits })
-            }
+            DecisionKind::Admit { permissions, limits, .. } => Ruling::Admitted(Admitted {
+                listed: None,
+                permissions,
+                limits,
+                secrets: self.0.secrets.borrow().clone(),
+            }),
             DecisionKind::Replay => Ruling::Replayed(self.0.answers.borrow()[0].answer.clone().unwrap()),
             DecisionKind::Refuse { error, .. } => Ruling::Refused(error),
             other => panic!("{other:?}"),
@@ -155,6 +165,11 @@ impl Tenant for Double {
 
     fn keys(&self, _: KeyRequest) -> LocalBoxFuture<'_, Result<Keys>> {
         ready(Err(Error::internal("not needed"))).boxed_local()
+    }
+
+    fn secrets(&self, request: SecretRequest) -> LocalBoxFuture<'_, Result<Secrets>> {
+        self.0.secret_requests.borrow_mut().push(request);
+        ready(Ok(Secrets::default())).boxed_local()
     }
 
     fn settle(&self, settlement: Settlement) -> LocalBoxFuture<'_, Result<()>> {
@@ -243,7 +258,10 @@ impl Sandboxes for Double {
         ready(Err(Error::internal("not needed"))).boxed_local()
     }
 
-    fn control<'a>(&'a self, _: &'a SandboxId, _: ControlRequest) -> LocalBoxFuture<'a, Result<ControlResponse>> {
+    fn control<'a>(&'a self, _: &'a SandboxId, asked: ControlRequest) -> LocalBoxFuture<'a, Result<ControlResponse>> {
+        if let RequestBody::Json(body) = asked.body {
+            self.0.controls.borrow_mut().push(body);
+        }
         ready(Err(Error::internal("not needed"))).boxed_local()
     }
 }

@@ -78,6 +78,10 @@ fn entry<'a>(pointer: &str, tool: &str, registry: &'a Registry) -> Result<&'a En
     if entry.description().execution == Execution::Job {
         return Err(Error::invalid(&pointer, format!("{tool} is a pipeline, and a pipeline is no step")));
     }
+    if entry.description().execution == Execution::Immediate {
+        let message = format!("what {tool} is given is not stored, so that it is no step");
+        return Err(Error::invalid(&pointer, message));
+    }
     Ok(entry)
 }
 

@@ -15,6 +15,7 @@ use super::actor::{Inner, SharedWork, Stored};
 use super::change::Changes;
 use super::clock::arm;
 use super::record::{Create, Described, Destroyed, Record, StartReason, Woken, version_accepted};
+use super::secrets::environment_now;
 use super::settings::Update;
 use super::sleep::{Use, note_use};
 use super::state::{Event, State};
@@ -102,7 +103,9 @@ pub async fn update(inner: &Rc<Inner>, update: &Update) -> Result<Record> {
     let mut stored = existing_in_time(inner)?;
     let record = &mut stored.record;
     let settings = update.applied_to(&record.settings, now)?;
-    if settings.environment() != record.settings.environment() {
+    // A secret that is named again may have another value now.
+    let has_other_secrets = settings.secrets != record.settings.secrets || !update.secrets.is_empty();
+    if settings.environment() != record.settings.environment() || has_other_secrets {
         record.environment_revision = record.environment_revision.wrapping_add(1);
     }
     record.temporary = record.temporary && !update.adopts();
@@ -189,11 +192,12 @@ async fn start(inner: &Rc<Inner>) -> Result<Record> {
     arm(inner).await;
     let revision = stored.record.environment_revision;
     let internet = stored.record.settings.internet;
-    let started = match inner.transport(&stored) {
-        Ok(transport) => {
+    let prepared = environment_now(inner, &stored).await.and_then(|env| Ok((env, inner.transport(&stored)?)));
+    let started = match prepared {
+        Ok((env, transport)) => {
             let start = HostStart {
                 sandbox_id: stored.record.sandbox_id.to_string(),
-                env: stored.record.settings.environment(),
+                env,
                 internet: stored.record.settings.internet,
             };
             transport.start(&start).await.and_then(|started| version_accepted(started.api_version).map(|()| started))

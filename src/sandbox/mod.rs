@@ -2,6 +2,7 @@
 
 pub mod change;
 pub mod container_errors;
+pub mod environment;
 pub mod exec;
 pub mod files;
 pub mod git;
@@ -29,6 +30,8 @@ pub mod host;
 pub mod life;
 #[cfg(target_arch = "wasm32")]
 pub mod reconcile;
+#[cfg(target_arch = "wasm32")]
+pub mod secrets;
 #[cfg(target_arch = "wasm32")]
 pub mod sleep;
 #[cfg(target_arch = "wasm32")]

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, ErrorCode};
+use crate::tenant::secret_name::SecretName;
 
 /// Seconds without use after which a sandbox sleeps, unless it says otherwise.
 pub const DEFAULT_SLEEP_AFTER: u32 = 600;
@@ -23,6 +24,9 @@ pub struct Settings {
     pub labels: BTreeMap<String, String>,
     /// Environment of every command in it.
     pub env: BTreeMap<String, String>,
+    /// Variables of it that have the values of named secrets.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub secrets: BTreeMap<String, SecretName>,
     /// Seconds without use after which it sleeps; [`DEFAULT_SLEEP_AFTER`] when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sleep_after: Option<u32>,
@@ -49,6 +53,7 @@ impl Default for Settings {
         Self {
             labels: BTreeMap::new(),
             env: BTreeMap::new(),
+            secrets: BTreeMap::new(),
             sleep_after: None,
             keep_alive: false,
             expires_at: None,
@@ -73,6 +78,7 @@ impl Settings {
         let same = [
             ("labels", self.labels == asked.labels),
             ("env", self.env == asked.env),
+            ("secrets", self.secrets == asked.secrets),
             ("sleepAfter", self.sleep_after == asked.sleep_after),
             ("keepAlive", self.keep_alive == asked.keep_alive),
             ("expiresAt", expiry_is_same),
@@ -81,7 +87,8 @@ impl Settings {
         same.into_iter().find(|(_, same)| !same).map(|(name, _)| name)
     }
 
-    /// The environment as commands get it: the sandbox's own variables, over `SANDBOX_TIMEOUT`.
+    /// The environment as commands get it: the sandbox's own variables, over `SANDBOX_TIMEOUT`. Those of named secrets are added where it
+    /// is given to the sandbox, see `environment.rs`.
     pub fn environment(&self) -> BTreeMap<String, String> {
         let timeout = if self.keep_alive { 0 } else { self.sleep_after() };
         let mut environment = BTreeMap::from([("SANDBOX_TIMEOUT".to_owned(), timeout.to_string())]);
@@ -110,6 +117,9 @@ pub struct Update {
     /// Variables to set; others stay.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
+    /// Variables to give the values of named secrets; others stay.
+    #[serde(default)]
+    pub secrets: BTreeMap<String, SecretName>,
     /// Variables to remove.
     #[serde(default)]
     pub unset_env: Vec<String>,
@@ -137,9 +147,14 @@ impl Update {
         }
         for name in &self.unset_env {
             changed.env.remove(name);
+            changed.secrets.remove(name);
         }
+        // A variable has its value from one of them.
+        changed.secrets.retain(|name, _| !self.env.contains_key(name));
+        changed.env.retain(|name, _| !self.secrets.contains_key(name));
         changed.env.extend(self.env.clone());
-        if changed.env.len() > MOST_VARIABLES {
+        changed.secrets.extend(self.secrets.clone());
+        if changed.env.len() + changed.secrets.len() > MOST_VARIABLES {
             let message = format!("the sandbox would have more than {MOST_VARIABLES} variables");
             return Err(Error::invalid("/env", message));
         }
@@ -231,6 +246,28 @@ mod tests {
         let many = (0..=MOST_VARIABLES).map(|number| (format!("V{number}"), String::new())).collect();
         let many = Update { env: many, ..Update::default() };
         assert!(many.applied_to(&settings, 0).is_err());
+    }
+
+    #[test]
+    fn a_variable_has_its_value_from_one_place() {
+        let named = |pairs: &[(&str, &str)]| -> BTreeMap<String, SecretName> {
+            pairs.iter().map(|(name, secret)| ((*name).to_owned(), SecretName::parse(secret).unwrap())).collect()
+        };
+        let settings =
+            Settings { env: words(&[("A", "1")]), secrets: named(&[("B", "b"), ("C", "c")]), ..Settings::default() };
+        let update = Update {
+            env: words(&[("B", "2")]),
+            secrets: named(&[("A", "a")]),
+            unset_env: vec!["C".into()],
+            ..Update::default()
+        };
+        let changed = update.applied_to(&settings, 0).unwrap();
+        assert_eq!((changed.env, changed.secrets), (words(&[("B", "2")]), named(&[("A", "a")])));
+        assert_eq!(settings.difference(&Settings { secrets: named(&[]), ..settings.clone() }), Some("secrets"));
+        let stored = serde_json::to_string(&settings).unwrap();
+        assert_eq!(stored, r#"{"labels":{},"env":{"A":"1"},"secrets":{"B":"b","C":"c"}}"#);
+        let many = (0..MOST_VARIABLES).map(|number| (format!("V{number}"), SecretName::parse("a").unwrap())).collect();
+        assert!(Update { secrets: many, ..Update::default() }.applied_to(&settings, 0).is_err());
     }
 
     #[test]

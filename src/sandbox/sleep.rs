@@ -15,6 +15,7 @@ use super::actor::{Inner, Stored};
 use super::clock::arm;
 use super::life::{self, DESTROY_DEADLINE, join, lost, refuse_while_destroyed};
 use super::record::{Record, Stopped};
+use super::secrets::environment_now;
 use super::state::{Event, State};
 use super::timers::idle_due;
 use super::transport::{Control, SendError, is_gone};
@@ -197,7 +198,8 @@ pub async fn renew_environment(inner: &Rc<Inner>, record: &Record) -> Result<()>
     }
     let stored = inner.existing()?;
     let boot_id = record.boot_id.clone().unwrap_or_default();
-    let body = serde_json::to_string(&Environment { env: record.settings.environment() }).map_err(Error::internal)?;
+    let body =
+        serde_json::to_string(&Environment { env: environment_now(inner, &stored).await? }).map_err(Error::internal)?;
     let control = Control {
         method: "PUT",
         path: "/v1/environment",

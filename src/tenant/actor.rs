@@ -6,6 +6,7 @@
 //! - `/admit`: [`super::admission::Admission`].
 //! - `/identify`: [`super::admission::Identified`], what a caller may do.
 //! - `/keys`: [`super::keys::Keys`].
+//! - `/secrets`: [`super::secrets::Secrets`]; `/secrets/use`: [`super::secrets::SealedSecrets`], asked by the sandboxes' own objects.
 //! - `/audit`, `/audit/verify`, `/audit/heads`: [`super::inquiry::Entries`], [`super::inquiry::Verified`], [`Head`]s.
 //! - `/audit/exports/first`: the first [`super::archive::Export`], or `null`.
 //! - `/cancel`: [`super::marks::Marked`]; `/cancelled`: whether the caller of a call wants it to end.
@@ -44,7 +45,7 @@ use super::listing::Parameter;
 use super::metrics::{self, Metric, Sample};
 use super::outbox::{self, OutboxClock};
 use super::placing::{self, PlacesClock};
-use super::{job_books, marked, measure, schedule_books, scheduler, shelf, sweep};
+use super::{job_books, marked, measure, schedule_books, scheduler, shelf, sweep, vault};
 use crate::error::{Error, Result};
 use crate::identifier::SandboxId;
 use crate::sandbox::state::State;
@@ -124,8 +125,9 @@ const OPEN_CALL_COLUMNS: [(&str, &str); 5] = [
 impl DurableObject for TenantActor {
     fn new(state: ObjectState, env: Env) -> Self {
         let sql = state.storage().sql();
-        let more = [shelf::SCHEMA, job_books::SCHEMA, placing::SCHEMA, outbox::SCHEMA, marked::SCHEMA, schedule_books::SCHEMA];
-        for statement in SCHEMA.iter().chain(more.into_iter().flatten()) {
+        let more = [shelf::SCHEMA, job_books::SCHEMA, placing::SCHEMA, outbox::SCHEMA, marked::SCHEMA];
+        let more = more.into_iter().chain([schedule_books::SCHEMA, vault::SCHEMA]);
+        for statement in SCHEMA.iter().chain(more.flatten()) {
             if let Err(error) = sql.exec(statement, None) {
                 worker::console_error!("the tables of a tenant could not be made: {error}");
             }
@@ -164,6 +166,8 @@ impl DurableObject for TenantActor {
                 inner.places.look();
                 answer(read(&body).and_then(|request| inner.keys(request)))
             }
+            "/secrets" => answer(read(&body).and_then(|request| inner.secrets(request))),
+            "/secrets/use" => answer(read(&body).and_then(|request| inner.use_secrets(&request))),
             "/audit" => answer(read(&body).and_then(|request| inner.entries(&request))),
             "/audit/verify" => answer(read(&body).and_then(|request| inner.verify(&request))),
             "/audit/exports/first" => answer(inner.first_export()),

@@ -3,6 +3,8 @@
 //! Decisions are pure: the object reads what it stores, asks [`decide`], and writes what comes out, in one turn without
 //! awaiting. The order of refusals is fixed, see [`decide`]. A refused call of a known key is recorded too.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -13,6 +15,7 @@ use super::keyring::KeyRecord;
 use super::limits::{HOUR, Limits, MINUTE, Standing, Window, quota_exceeded, rate_limited, seconds_to_next_day};
 use super::marks::Mark;
 use super::permissions::{Permissions, Requirement};
+use super::secrets::SealedSecrets;
 use super::token::ROOT_KEY_ID;
 use super::usage::Spent;
 use crate::error::{Error, ErrorCode, Result};
@@ -35,6 +38,8 @@ pub enum Manner {
     Deferred,
     /// At once or never: its bytes cannot wait.
     Raw,
+    /// At once or never: what it is given is not stored.
+    Immediate,
     /// It only says what it would do.
     Preview,
     /// By a job, which was counted, recorded and approved when it was asked for.
@@ -59,6 +64,9 @@ pub struct AdmissionRequest {
     pub claim: SandboxClaim,
     #[serde(default)]
     pub manner: Manner,
+    /// Whether it runs already, and is only gone on with.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_resumed: bool,
     /// The pipeline that makes the call, which becomes a job without counting as one more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step_of: Option<StepOf>,
@@ -82,6 +90,13 @@ pub struct AdmissionRequest {
     pub at: i64,
     /// When the call counts as never settled.
     pub deadline_at: i64,
+}
+
+impl AdmissionRequest {
+    /// Whether it only says what it would do.
+    pub fn is_preview(&self) -> bool {
+        self.manner == Manner::Preview
+    }
 }
 
 /// The answer to an [`AdmissionRequest`].
@@ -139,6 +154,9 @@ pub struct Admitted {
     /// Limits of the key; the root key has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<Limits>,
+    /// The named secrets that it uses, sealed.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub secrets: SealedSecrets,
 }
 
 /// What a key has used, as far as the decision on a call needs it.
@@ -387,6 +405,11 @@ fn rule(
             let message = "this call has to be approved first, and raw bytes cannot wait; call the tool with JSON";
             return Err(Error::new(ErrorCode::Forbidden, message).detail("reason", "needs_approval"));
         }
+        Judgement::Waits(_) if request.manner == Manner::Immediate => {
+            let message = "this call has to be approved first, and what it is given is not stored, so that it cannot wait; \
+                a key without such a rule may make it";
+            return Err(Error::new(ErrorCode::Forbidden, message).detail("reason", "needs_approval"));
+        }
         Judgement::Waits(_) if registry::is_not_recorded(&request.arguments) => {
             let message =
                 "this call has to be approved first, and its arguments are too long to be shown to who approves";
@@ -414,7 +437,7 @@ fn rule(
 
 fn approval(request: &AdmissionRequest, permissions: &Permissions) -> Judgement {
     match request.manner {
-        Manner::Ordinary | Manner::Deferred | Manner::Raw => {
+        Manner::Ordinary | Manner::Deferred | Manner::Immediate | Manner::Raw => {
             let Requirement { tool, approval, destructive, .. } = &request.requirement;
             permissions.approval.judge(tool, *approval, *destructive, request.inspected.as_ref())
         }

@@ -91,7 +91,8 @@ impl Inner {
 
     /// Decides on a call, and writes what the decision says, in one turn.
     pub(super) fn admit(&self, request: &AdmissionRequest) -> Result<Admission> {
-        let verdict = if request.verdict.is_none() { self.check_webhook(request).err() } else { None };
+        let checked = || self.check_webhook(request).and_then(|()| self.check_secrets(request));
+        let verdict = if request.verdict.is_none() { checked().err() } else { None };
         let refused = verdict.map(|verdict| AdmissionRequest { verdict: Some(verdict), ..request.clone() });
         let request = refused.as_ref().unwrap_or(request);
         // 1. What is known.
@@ -135,9 +136,11 @@ impl Inner {
         }
         let ruling = match decision.kind {
             DecisionKind::Admit { permissions, limits, .. } if is_again => {
-                Ruling::Admitted(Admitted { listed, permissions, limits })
+                let secrets = self.secrets_for(request)?;
+                Ruling::Admitted(Admitted { listed, permissions, limits, secrets })
             }
             DecisionKind::Admit { permissions, limits, list } => {
+                let secrets = self.secrets_for(request)?;
                 if let Some(list) = list {
                     self.add_listed(&list, &request.principal.tenant)?;
                     measure::add(
@@ -156,7 +159,7 @@ impl Inner {
                 if let Some(wanted) = wanted {
                     self.hold(&holder, wanted, &request.call_id, request.at, request.deadline_at)?;
                 }
-                Ruling::Admitted(Admitted { listed, permissions, limits })
+                Ruling::Admitted(Admitted { listed, permissions, limits, secrets })
             }
             DecisionKind::Replay => {
                 let call_id = first.map(|first| first.call_id.clone()).unwrap_or_default();

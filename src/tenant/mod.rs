@@ -21,6 +21,9 @@ pub mod metrics;
 pub mod permissions;
 pub mod places;
 pub mod prices;
+pub mod sealing;
+pub mod secret_name;
+pub mod secrets;
 pub mod sight;
 pub mod signing;
 pub mod storage;
@@ -56,5 +59,7 @@ mod scheduler;
 mod shelf;
 #[cfg(target_arch = "wasm32")]
 pub(crate) mod sweep;
+#[cfg(target_arch = "wasm32")]
+mod vault;
 #[cfg(target_arch = "wasm32")]
 mod watch;

@@ -28,6 +28,9 @@ pub struct Permissions {
     /// Only Cloudflare accounts of these ids.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accounts: Option<BTreeSet<String>>,
+    /// Only these secrets, by name, to use, to list, to set and to delete.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secrets: Option<BTreeSet<String>>,
     /// Only sandboxes that have all of these labels; those it creates get them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub sandbox_labels: BTreeMap<String, String>,
@@ -49,9 +52,12 @@ pub struct Requirement {
     /// Whether it can end or overwrite something.
     #[serde(default)]
     pub destructive: bool,
-    /// Zones and accounts that the call names.
+    /// Zones, accounts and secrets that the call names.
     #[serde(default, skip_serializing_if = "Named::is_nothing")]
     pub named: Named,
+    /// Names of the secrets whose values it uses, by where its arguments name them: JSON pointers.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub uses: BTreeMap<String, String>,
     /// Of a pipeline: what the calls of its steps ask for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<StepRequirement>,
@@ -71,8 +77,8 @@ impl Requirement {
     pub fn of(tool: &str, role: Role) -> Self {
         let approval = Approval::NotNeeded;
         let named = Named::default();
-        let (scopes, steps) = (Vec::new(), Vec::new());
-        Self { tool: tool.to_owned(), role, scopes, approval, destructive: false, named, steps }
+        let (scopes, steps, uses) = (Vec::new(), Vec::new(), BTreeMap::new());
+        Self { tool: tool.to_owned(), role, scopes, approval, destructive: false, named, uses, steps }
     }
 }
 
@@ -85,6 +91,7 @@ impl Permissions {
             tools: None,
             zones: None,
             accounts: None,
+            secrets: None,
             sandbox_labels: BTreeMap::new(),
             approval: ApprovalRules::default(),
         }
@@ -112,11 +119,16 @@ impl Permissions {
         each_step(requirement, |requirement| self.check(requirement))
     }
 
-    /// Whether the zones and accounts that a call names are those of the key; 403 with the first that is not. A key that has a list
-    /// calls no tool of Cloudflare without naming something of it.
+    /// Whether the zones, accounts and secrets that a call names are those of the key; 403 with the first that is not. A key that has a
+    /// list of zones or accounts calls no tool of Cloudflare without naming something of it.
     pub fn check_named(&self, requirement: &Requirement) -> Result<()> {
         each_step(requirement, |requirement| self.check_named(requirement))?;
         let Requirement { tool, named, scopes, .. } = requirement;
+        if let Some(allowed) = &self.secrets
+            && let Some(name) = named.secrets.iter().find(|name| !allowed.contains(*name))
+        {
+            return Err(not_among("secret", name));
+        }
         let is_of_cloudflare = scopes.iter().any(|scope| scope.as_str().starts_with("cloudflare:"));
         let lists = [("zone", &self.zones, &named.zones), ("account", &self.accounts, &named.accounts)];
         lists
@@ -152,6 +164,7 @@ impl Permissions {
             tools,
             zones: both(&self.zones, &other.zones),
             accounts: both(&self.accounts, &other.accounts),
+            secrets: both(&self.secrets, &other.secrets),
             sandbox_labels,
             approval: self.approval.narrowed(&other.approval),
         }
@@ -166,6 +179,7 @@ impl Permissions {
             (within(&self.tools, &other.tools), "tools"),
             (within(&self.zones, &other.zones), "zones"),
             (within(&self.accounts, &other.accounts), "accounts"),
+            (within(&self.secrets, &other.secrets), "secrets"),
             (labels, "sandboxLabels"),
             (self.approval.covers(&other.approval), "approval"),
         ];
@@ -195,13 +209,17 @@ fn held(
         None if !is_of_cloudflare => Ok(()),
         Some(ids) if !ids.is_empty() => match ids.iter().find(|id| !allowed.contains(*id)) {
             None => Ok(()),
-            Some(id) => {
-                let shown: String = id.chars().take(64).collect();
-                refuse(format!("the {kind} {shown:?} is not among those of this key"))
-            }
+            Some(id) => Err(not_among(kind, id)),
         },
         _ => refuse(format!("this call of {tool} names no {kind}, and this key works with certain ones only")),
     }
+}
+
+/// 403: the key has a list of this kind, which this one is not in.
+fn not_among(kind: &str, id: &str) -> Error {
+    let shown: String = id.chars().take(64).collect();
+    let message = format!("the {kind} {shown:?} is not among those of this key");
+    Error::new(ErrorCode::Forbidden, message).detail("allowed", kind)
 }
 
 fn both<T: Ord + Clone>(one: &Option<BTreeSet<T>>, other: &Option<BTreeSet<T>>) -> Option<BTreeSet<T>> {
@@ -271,6 +289,28 @@ mod tests {
         }
         assert!(check(false, Some(&["z1"]), Some(&[])).is_err(), "an argument that was left out");
         assert!(check(true, Some(&[]), Some(&["z1"])).is_err(), "an empty list allows nothing");
+    }
+
+    #[test]
+    fn a_key_with_a_list_of_secrets_names_no_others() {
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<String>>();
+        let asked =
+            |named: &[&str]| Requirement { named: Named { secrets: names(named), ..Named::default() }, ..exec() };
+        let limited =
+            |allowed: &[&str]| Permissions { secrets: Some(names(allowed)), ..Permissions::of(Role::Operator) };
+        let text = |permissions: &Permissions, requirement: &Requirement| {
+            permissions.check_named(requirement).err().map(|error| (error.code, error.message))
+        };
+        assert_eq!(text(&Permissions::of(Role::Operator), &asked(&["a"])), None, "without a list nothing is narrowed");
+        assert_eq!(text(&limited(&["a", "b"]), &asked(&["a"])), None);
+        assert_eq!(text(&limited(&[]), &asked(&[])), None, "a call that names none");
+        let (code, message) = text(&limited(&["a"]), &asked(&["a", "z"])).unwrap();
+        assert!(code == ErrorCode::Forbidden && message.contains("the secret \"z\""), "{message}");
+        let step = StepRequirement { pointer: "/steps/0/tool".into(), requirement: asked(&["z"]) };
+        let pipeline = Requirement { steps: vec![step], ..asked(&[]) };
+        assert!(text(&limited(&["a"]), &pipeline).unwrap().1.starts_with("steps.0.tool: "));
+        assert_eq!(limited(&["a"]).covers(&limited(&["a", "b"])), Err("secrets"));
+        assert_eq!(limited(&["a", "b"]).narrowed(&limited(&["b", "c"])).secrets, Some(names(&["b"])));
     }
 
     #[test]

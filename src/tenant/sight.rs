@@ -18,6 +18,7 @@ use super::keys::{KeyRequest, Keys};
 use super::marks::{CancelRequest, Marked};
 use super::metrics::{MetricsRequest, Report};
 use super::permissions::Permissions;
+use super::secrets::{SecretRequest, Secrets};
 use super::usage::{UsageReport, UsageRequest};
 use crate::error::{Error, ErrorCode, Result};
 use crate::schedule::record::{ScheduleReport, ScheduleRequest};
@@ -65,6 +66,10 @@ impl Tenant for Sight {
 
     fn keys(&self, request: KeyRequest) -> LocalBoxFuture<'_, Result<Keys>> {
         self.tenant.keys(request)
+    }
+
+    fn secrets(&self, request: SecretRequest) -> LocalBoxFuture<'_, Result<Secrets>> {
+        self.tenant.secrets(request)
     }
 
     fn settle(&self, settlement: Settlement) -> LocalBoxFuture<'_, Result<()>> {

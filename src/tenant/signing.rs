@@ -1,9 +1,11 @@
-//! What the Worker signs, so that it knows its own again without asking an object: ids of keys, and short-lived tokens.
+//! What the Worker signs, so that it knows its own again without asking an object: ids of keys, and short-lived tokens; and the keys
+//! that it seals with.
 //!
 //! `SIGNING_SECRET` may hold several values separated by commas: the first signs, all verify, so that it can be replaced
 //! while what the earlier one signed is still in use. Every use has its own purpose in the signed text; a signature made
 //! for one never verifies for another.
 
+use hkdf::Hkdf;
 use hmac::{Hmac, Mac};
 use sha2::Sha256;
 
@@ -11,6 +13,9 @@ use crate::error::{Error, ErrorCode, Result};
 
 /// A shorter value could be guessed; it counts as not configured.
 const SHORTEST_SECRET: usize = 16;
+
+/// Tells keys of this service from those that others may make of the same secret.
+const HKDF_SALT: &[u8] = b"cloudflare-ops";
 
 /// What a signature is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +30,10 @@ pub enum Purpose {
     Webhook,
     /// What a client of MCP brings back when it goes on with a call.
     RequestState,
+    /// The key that one secret of a tenant is sealed with, derived.
+    Sealing,
+    /// The name of the keys that secrets of a tenant are sealed with, derived.
+    SealingKeyName,
 }
 
 impl Purpose {
@@ -35,6 +44,8 @@ impl Purpose {
             Self::Arguments => "arguments",
             Self::Webhook => "webhook",
             Self::RequestState => "request-state",
+            Self::Sealing => "sealing",
+            Self::SealingKeyName => "sealing-key-name",
         }
     }
 }
@@ -57,12 +68,7 @@ impl Signer {
 
     /// Signs for a tenant; 503 when no secret is configured.
     pub fn sign(&self, purpose: Purpose, tenant: &str, message: &[u8]) -> Result<[u8; 32]> {
-        let Some(secret) = self.secrets.first() else {
-            let message = format!(
-                "SIGNING_SECRET is not set to at least {SHORTEST_SECRET} characters; set it with `wrangler secret put`"
-            );
-            return Err(Error::new(ErrorCode::NotConfigured, message).detail("secret", "SIGNING_SECRET"));
-        };
+        let secret = self.secrets.first().ok_or_else(not_configured)?;
         Ok(mac(secret, purpose, tenant, message)?.finalize().into_bytes().into())
     }
 
@@ -72,6 +78,20 @@ impl Signer {
         made.map(|mac| mac.finalize().into_bytes().into()).collect()
     }
 
+    /// Keys for a cipher (HKDF, RFC 5869) made of every secret, that of the first secret first; 503 when none is configured.
+    pub fn expand(&self, purpose: Purpose, tenant: &str, message: &[u8]) -> Result<Vec<[u8; 32]>> {
+        if self.secrets.is_empty() {
+            return Err(not_configured());
+        }
+        let expanded = |secret: &String| {
+            let mut key = [0; 32];
+            let info = [purpose.label().as_bytes(), &[0], tenant.as_bytes(), &[0], message];
+            let made = Hkdf::<Sha256>::new(Some(HKDF_SALT), secret.as_bytes()).expand_multi_info(&info, &mut key);
+            made.map(|()| key).map_err(Error::internal)
+        };
+        self.secrets.iter().map(expanded).collect()
+    }
+
     /// Whether one of the secrets signed `message`; `signature` may be the first bytes of one, at least eight.
     pub fn verify(&self, purpose: Purpose, tenant: &str, message: &[u8], signature: &[u8]) -> bool {
         signature.len() >= 8
@@ -79,6 +99,14 @@ impl Signer {
                 mac(secret, purpose, tenant, message).is_ok_and(|mac| mac.verify_truncated_left(signature).is_ok())
             })
     }
+}
+
+/// 503: there is nothing to sign or seal with.
+fn not_configured() -> Error {
+    let message = format!(
+        "SIGNING_SECRET is not set to at least {SHORTEST_SECRET} characters; set it with `wrangler secret put`"
+    );
+    Error::new(ErrorCode::NotConfigured, message).detail("secret", "SIGNING_SECRET")
 }
 
 fn mac(secret: &str, purpose: Purpose, tenant: &str, message: &[u8]) -> Result<Hmac<Sha256>> {

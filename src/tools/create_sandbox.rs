@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::cloning;
+use super::using_secrets;
 use crate::error::{Error, Result};
 use crate::events::EventSink;
 use crate::guardrails::{Annotations, Approval, Execution, Guardrails, RateClass, Role, Scope};
@@ -19,10 +20,11 @@ use crate::sandbox::record::GitSource;
 use crate::sandbox::settings::{Expiry, Settings, Update};
 use crate::sandbox::state::{State, Status};
 use crate::tenant::admission::{Origin, SandboxClaim};
+use crate::tenant::secret_name::SecretName;
 
 const MOST_LABELS: usize = 32;
 const LONGEST_LABEL: usize = 256;
-const MOST_VARIABLES: usize = 128;
+pub const MOST_VARIABLES: usize = 128;
 const LONGEST_VARIABLE: usize = 32 * 1024;
 
 /// What to create.
@@ -43,6 +45,12 @@ pub struct Input {
     #[serde(default)]
     #[schema(required = false)]
     pub env: BTreeMap<String, String>,
+    /// Variables that get the values of named secrets, each with the name of its secret: `{"NPM_TOKEN": "npm-token"}`. They are kept with
+    /// the sandbox by name alone: the values are those of each start, and of a change by updateSandbox. They are masked in what commands write.
+    /// Needs the scope secrets:use.
+    #[serde(default)]
+    #[schema(required = false)]
+    pub secrets: BTreeMap<String, SecretName>,
     /// Seconds without use after which it sleeps; default 600. A command or stream under way is use, a background process and
     /// questions about the sandbox are not. Its next use wakes it.
     #[serde(default)]
@@ -154,6 +162,7 @@ impl Tool for CreateSandbox {
     fn claim(input: &Input, facts: &CallFacts<'_>) -> Result<SandboxClaim> {
         check_labels(&input.labels, "/labels")?;
         check_environment(&input.env)?;
+        using_secrets::check(&input.secrets, &input.env)?;
         expiry(input.expires_after, input.expires_at.as_deref(), facts.platform.now_millis())?;
         clone_of(input)?;
         let sandbox_id = input.id.clone().unwrap_or_else(|| SandboxId::from_random(facts.platform.random()));
@@ -180,6 +189,7 @@ impl Tool for CreateSandbox {
         let stated = Update {
             labels: Some(input.labels),
             env: input.env,
+            secrets: input.secrets,
             sleep_after: input.sleep_after,
             keep_alive: input.keep_alive,
             expiry,

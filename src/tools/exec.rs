@@ -9,6 +9,7 @@ use serde_json::json;
 use utoipa::ToSchema;
 
 use super::create_sandbox::check_environment;
+use super::using_secrets;
 use crate::error::{Error, ErrorCode, Result};
 use crate::events::EventSink;
 use crate::guardrails::{Annotations, Approval, Execution, Guardrails, RateClass, Role, Scope};
@@ -18,6 +19,7 @@ use crate::registry::{CallFacts, Context, Route, Tool};
 use crate::sandbox;
 use crate::sandbox::settings::Settings;
 use crate::tenant::admission::{Origin, SandboxClaim};
+use crate::tenant::secret_name::SecretName;
 
 const DEFAULT_TIMEOUT_SECONDS: f64 = 30.0;
 
@@ -48,6 +50,12 @@ pub struct Input {
     #[serde(default)]
     #[schema(required = false)]
     pub env: BTreeMap<String, String>,
+    /// Variables that get the values of named secrets, each with the name of its secret: `{"NPM_TOKEN": "npm-token"}`. The values are those
+    /// of the moment in which the command begins, and are masked in what it writes.
+    /// Needs the scope secrets:use.
+    #[serde(default)]
+    #[schema(required = false)]
+    pub secrets: BTreeMap<String, SecretName>,
     /// Working directory: absolute, or relative to /workspace, the default.
     #[serde(default)]
     #[schema(min_length = 1, max_length = 4096)]
@@ -139,6 +147,7 @@ impl Tool for Exec {
 
     fn claim(input: &Input, facts: &CallFacts<'_>) -> Result<SandboxClaim> {
         check_environment(&input.env)?;
+        using_secrets::check(&input.secrets, &input.env)?;
         for (pointer, text) in [("/command", Some(&input.command)), ("/cwd", input.cwd.as_ref())] {
             if text.is_some_and(|text| text.contains('\0')) {
                 return Err(Error::invalid(pointer, "holds a NUL character"));
@@ -158,14 +167,17 @@ impl Tool for Exec {
         input.timeout.unwrap_or(DEFAULT_TIMEOUT_SECONDS)
     }
 
-    async fn call(context: Context, input: Input, events: Rc<dyn EventSink>) -> Result<Output> {
+    async fn call(context: Context, mut input: Input, events: Rc<dyn EventSink>) -> Result<Output> {
         let sandbox_id =
             context.claim.sandbox_id().cloned().ok_or_else(|| Error::internal("no sandbox was claimed"))?;
-        // 1. A sandbox for this call, when it names none.
+        // 1. What it gets as environment.
+        let env = using_secrets::environment(&context, std::mem::take(&mut input.env), &input.secrets)?;
+        let input = Input { env, ..input };
+        // 2. A sandbox for this call, when it names none.
         if input.sandbox_id.is_none() && context.resumes.is_none() {
             context.create_sandbox(Settings::default(), None).await?;
         }
-        // 2. The command, to its end.
+        // 3. The command, to its end.
         let streams = events.streams();
         let on_disconnect = if context.is_of_a_job() { OnDisconnect::Detach } else { OnDisconnect::Kill };
         let request = ExecRequest { on_disconnect, ..request(context.call_id.clone(), input, streams) };
@@ -176,7 +188,7 @@ impl Tool for Exec {
             None => exec,
         };
         let exit = exec.run().await?;
-        // 3. The end, in the caller's words.
+        // 4. The end, in the caller's words.
         outcome(exit, &sandbox_id, timeout_ms)
     }
 }

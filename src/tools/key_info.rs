@@ -14,6 +14,7 @@ use crate::tenant::keyring::KeyRecord;
 use crate::tenant::keys::{KeyChange, KeyRequest, no_such_key};
 use crate::tenant::limits::Limits;
 use crate::tenant::permissions::Permissions;
+use crate::tenant::secret_name::SecretName;
 use crate::tenant::token::ROOT_KEY_ID;
 
 /// One key. Its secret is told when it is made or rotated, and never again.
@@ -127,6 +128,15 @@ pub fn check_permissions(permissions: &Permissions, registry: &Registry) -> Resu
             return Err(Error::invalid(pointer, "holds an id that is not 32 digits of 0-9 and a-f"));
         }
         if ids.as_ref().is_some_and(|ids| ids.len() > MOST_IDS) {
+            return Err(Error::invalid(pointer, format!("has more than {MOST_IDS} entries")));
+        }
+    }
+    if let Some(names) = &permissions.secrets {
+        let pointer = "/permissions/secrets";
+        if let Some(fault) = names.iter().find_map(|name| SecretName::parse(name).err()) {
+            return Err(Error::invalid(pointer, format!("holds what is no name of a secret: {fault}")));
+        }
+        if names.len() > MOST_IDS {
             return Err(Error::invalid(pointer, format!("has more than {MOST_IDS} entries")));
         }
     }

@@ -10,7 +10,9 @@ pub mod path;
 pub mod process_info;
 pub mod sandbox_info;
 pub mod schedule_info;
+pub mod secret_info;
 pub mod step_info;
+pub mod using_secrets;
 
 pub mod approve_job;
 pub mod cancel_job;
@@ -20,6 +22,7 @@ pub mod create_schedule;
 pub mod create_token;
 pub mod delete_file;
 pub mod delete_schedule;
+pub mod delete_secret;
 pub mod deploy_pipeline;
 pub mod destroy_sandbox;
 pub mod download_archive;
@@ -42,6 +45,7 @@ pub mod list_keys;
 pub mod list_processes;
 pub mod list_sandboxes;
 pub mod list_schedules;
+pub mod list_secrets;
 pub mod list_webhook_deliveries;
 pub mod make_directory;
 pub mod move_file;
@@ -57,6 +61,7 @@ pub mod set_alerts;
 pub mod set_budget;
 pub mod set_job_retention;
 pub mod set_limits;
+pub mod set_secret;
 pub mod start_background_process;
 pub mod stat_file;
 pub mod stop_sandbox;
@@ -118,6 +123,9 @@ pub fn registry() -> Registry {
         Entry::of::<update_schedule::UpdateSchedule>(),
         Entry::of::<delete_schedule::DeleteSchedule>(),
         Entry::of::<run_schedule::RunSchedule>(),
+        Entry::of::<set_secret::SetSecret>(),
+        Entry::of::<list_secrets::ListSecrets>(),
+        Entry::of::<delete_secret::DeleteSecret>(),
         Entry::of::<create_key::CreateKey>(),
         Entry::of::<list_keys::ListKeys>(),
         Entry::of::<rotate_key::RotateKey>(),

@@ -9,6 +9,7 @@ use utoipa::ToSchema;
 
 use super::create_sandbox::check_environment;
 use super::process_info::ProcessSummary;
+use super::using_secrets;
 use crate::error::{Error, Result};
 use crate::events::EventSink;
 use crate::guardrails::{Annotations, Approval, Execution, Guardrails, RateClass, Role, Scope};
@@ -16,6 +17,7 @@ use crate::identifier::SandboxId;
 use crate::registry::{CallFacts, Context, Method, Route, Tool};
 use crate::sandbox::processes::Processes;
 use crate::tenant::admission::SandboxClaim;
+use crate::tenant::secret_name::SecretName;
 
 /// Milliseconds that the answer waits for a command that ends at once.
 const SETTLE_MS: u64 = 150;
@@ -41,6 +43,12 @@ pub struct Input {
     #[serde(default)]
     #[schema(required = false)]
     pub env: BTreeMap<String, String>,
+    /// Variables that get the values of named secrets, each with the name of its secret: `{"NPM_TOKEN": "npm-token"}`. The values are those
+    /// of the moment in which the process is started, and are masked in what it writes.
+    /// Needs the scope secrets:use.
+    #[serde(default)]
+    #[schema(required = false)]
+    pub secrets: BTreeMap<String, SecretName>,
     /// Working directory: absolute, or relative to /workspace, the default.
     #[serde(default)]
     #[schema(min_length = 1, max_length = 4096)]
@@ -84,6 +92,7 @@ impl Tool for StartBackgroundProcess {
 
     fn claim(input: &Input, _facts: &CallFacts<'_>) -> Result<SandboxClaim> {
         check_environment(&input.env)?;
+        using_secrets::check(&input.secrets, &input.env)?;
         for (pointer, text) in [("/command", Some(&input.command)), ("/cwd", input.cwd.as_ref())] {
             if text.is_some_and(|text| text.contains('\0')) {
                 return Err(Error::invalid(pointer, "holds a NUL character"));
@@ -96,6 +105,7 @@ impl Tool for StartBackgroundProcess {
     }
 
     async fn call(context: Context, input: Input, _events: Rc<dyn EventSink>) -> Result<ProcessSummary> {
+        let env = using_secrets::environment(&context, input.env, &input.secrets)?;
         let request = ProcessRequest {
             // The call's own id: should the answer be lost, the same request finds the process.
             id: Some(context.call_id),
@@ -103,7 +113,7 @@ impl Tool for StartBackgroundProcess {
             command: Some(input.command),
             argv: None,
             cwd: input.cwd,
-            env: input.env,
+            env,
             keep_stdin: input.keep_stdin.unwrap_or(false),
             restart_policy: input.restart_policy.unwrap_or_default(),
             settle_ms: Some(SETTLE_MS),

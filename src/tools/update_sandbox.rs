@@ -8,6 +8,7 @@ use utoipa::ToSchema;
 
 use super::create_sandbox::{check_environment, check_labels, expiry};
 use super::sandbox_info::SandboxNow;
+use super::using_secrets;
 use crate::error::{Error, Result};
 use crate::events::EventSink;
 use crate::guardrails::{Annotations, Approval, Execution, Guardrails, RateClass, Role, Scope};
@@ -15,6 +16,7 @@ use crate::identifier::SandboxId;
 use crate::registry::{CallFacts, Context, Method, Route, Tool};
 use crate::sandbox::settings::{Expiry, Update};
 use crate::tenant::admission::SandboxClaim;
+use crate::tenant::secret_name::SecretName;
 
 /// What to change; what is absent stays as it is.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -30,7 +32,12 @@ pub struct Input {
     #[serde(default)]
     #[schema(required = false)]
     pub env: BTreeMap<String, String>,
-    /// Names of variables to remove.
+    /// Variables to give the values of named secrets, each with the name of its secret: `{"NPM_TOKEN": "npm-token"}`; others stay. The
+    /// values are those of now, and then of each start. Needs the scope secrets:use.
+    #[serde(default)]
+    #[schema(required = false)]
+    pub secrets: BTreeMap<String, SecretName>,
+    /// Names of variables to remove, whether they have a value or a secret's.
     #[serde(default)]
     #[schema(required = false, max_items = 128)]
     pub unset_env: Vec<String>,
@@ -102,8 +109,14 @@ impl Tool for UpdateSandbox {
 fn update(input: &Input, now: i64) -> Result<Update> {
     input.labels.as_ref().map_or(Ok(()), |labels| check_labels(labels, "/labels"))?;
     check_environment(&input.env)?;
-    if let Some(name) = input.unset_env.iter().find(|name| input.env.contains_key(*name)) {
-        return Err(Error::invalid("/unsetEnv", format!("names {name:?}, which `env` sets")));
+    using_secrets::check(&input.secrets, &input.env)?;
+    for (field, is_set) in [
+        ("env", input.unset_env.iter().find(|name| input.env.contains_key(*name))),
+        ("secrets", input.unset_env.iter().find(|name| input.secrets.contains_key(*name))),
+    ] {
+        if let Some(name) = is_set {
+            return Err(Error::invalid("/unsetEnv", format!("names {name:?}, which `{field}` sets")));
+        }
     }
     let expiry = match (input.expires_after, &input.expires_at) {
         (Some(0), None) => Some(Expiry::Never),
@@ -112,6 +125,7 @@ fn update(input: &Input, now: i64) -> Result<Update> {
     Ok(Update {
         labels: input.labels.clone(),
         env: input.env.clone(),
+        secrets: input.secrets.clone(),
         unset_env: input.unset_env.clone(),
         sleep_after: input.sleep_after,
         keep_alive: input.keep_alive,

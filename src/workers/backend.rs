@@ -43,6 +43,7 @@ use crate::tenant::jobs::{JobListRequest, JobListing, JobSettings};
 use crate::tenant::keys::{KeyRequest, Keys};
 use crate::tenant::marks::{CancelRequest, Marked};
 use crate::tenant::metrics::{MetricsRequest, Report};
+use crate::tenant::secrets::{SecretRequest, Secrets};
 use crate::tenant::signing::Signer;
 use crate::tenant::usage::{UsageReport, UsageRequest};
 use crate::trace::Trace;
@@ -268,6 +269,12 @@ impl Tenant for TenantObject {
         let changes = matches!(request, KeyRequest::Change { .. });
         let repeat = if changes { Repeat::Never } else { Repeat::Harmless };
         async move { self.ask("/keys", &request, repeat).await }.boxed_local()
+    }
+
+    fn secrets(&self, request: SecretRequest) -> LocalBoxFuture<'_, Result<Secrets>> {
+        // A deletion that is carried out twice would say that there was none.
+        let repeat = if matches!(request, SecretRequest::Delete { .. }) { Repeat::Never } else { Repeat::Harmless };
+        async move { self.ask("/secrets", &request, repeat).await }.boxed_local()
     }
 
     fn settle(&self, settlement: Settlement) -> LocalBoxFuture<'_, Result<()>> {

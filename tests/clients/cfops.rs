@@ -9,6 +9,7 @@ mod jobs;
 mod line;
 mod logins;
 mod prompt;
+mod secrets;
 
 use std::ffi::OsStr;
 use std::io::{Read, Write};

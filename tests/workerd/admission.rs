@@ -25,6 +25,7 @@ async fn guarded_routes(client: &Client) -> Vec<(Method, String)> {
             .replace("{keyId}", "none")
             .replace("{jobId}", "none")
             .replace("{scheduleId}", "none")
+            .replace("{name}", "none")
             .replace("{tool}", "exec");
         assert!(!path.contains('{'), "a parameter that this test does not know: {path}");
         for method in methods.as_object().unwrap().keys() {

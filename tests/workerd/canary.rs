@@ -33,7 +33,7 @@ impl Traces {
             }
         }
         let mut lists = String::new();
-        for tool in ["getMetrics", "listKeys", "listSandboxes"] {
+        for tool in ["getMetrics", "listKeys", "listSandboxes", "listSecrets"] {
             lists.push_str(&client.call(tool, &json!({})).await.text());
         }
         let logs = stack.worker().log() + &stack.host().log();
@@ -97,6 +97,7 @@ async fn what_is_sent_is_recorded_as_its_tool_says_and_nowhere_else() {
         ("path", json!("file.txt")),
         ("command", json!("cat >/dev/null")),
         ("oldText", json!("x")),
+        ("value", json!("a value that is long enough")),
     ]
     .map(|(name, value)| (name.to_owned(), value))
     .into();
@@ -137,7 +138,8 @@ async fn what_is_sent_is_recorded_as_its_tool_says_and_nowhere_else() {
         let what = format!("{name} {place:?}");
         assert!(!traces.logs.contains(canary), "{what} is in a log: {}", around(&traces.logs, canary));
         // Names and labels are what lists are for.
-        let is_told = *name == "createKey" || place.first() == Some(&Step::Field("labels".to_owned()));
+        let is_described = *name == "setSecret" && !is_kept_secret;
+        let is_told = *name == "createKey" || is_described || place.first() == Some(&Step::Field("labels".to_owned()));
         assert!(is_told || !traces.lists.contains(canary), "{what} is in a list: {}", around(&traces.lists, canary));
         assert!(!is_kept_secret || !traces.books.contains(canary), "{what} is in the books");
     }
@@ -158,6 +160,7 @@ fn sandbox_id(asked: &Value) -> &Value {
 struct Secrets {
     of_sandbox: String,
     of_call: String,
+    named: String,
     plain: String,
     input: String,
     password: String,
@@ -172,13 +175,17 @@ async fn secrets_are_masked_in_what_commands_write_and_left_nowhere() {
     let secrets = Secrets {
         of_sandbox: random_name("of-sandbox"),
         of_call: random_name("of-call"),
+        named: random_name("named"),
         plain: random_name("plain"),
         input: random_name("input"),
         password: random_name("password"),
         idempotency_key: random_name("idempotency"),
         wrong_key: random_name("wrong-key"),
     };
-    let sandbox = stack.sandbox_with(json!({ "env": { "APP_TOKEN": secrets.of_sandbox } })).await;
+    client.call("setSecret", &json!({ "name": "named", "value": secrets.named })).await.ok();
+    let given = json!({ "env": { "APP_TOKEN": secrets.of_sandbox }, "secrets": { "NAMED_IN_SANDBOX": "named" } });
+    let sandbox = stack.sandbox_with(given).await;
+    named_ones_mask(&client, &sandbox, &secrets).await;
     commands_mask(&sandbox, &secrets).await;
     processes_mask(&sandbox, &secrets).await;
     no_process_shows(&sandbox, &secrets).await;
@@ -190,6 +197,7 @@ async fn secrets_are_masked_in_what_commands_write_and_left_nowhere() {
     let all = [
         ("the sandbox's secret", secrets.of_sandbox.as_str()),
         ("the call's secret", &secrets.of_call),
+        ("a named secret", &secrets.named),
         ("a variable", &secrets.plain),
         ("standard input", &secrets.input),
         ("the password of a URL", &secrets.password),
@@ -209,6 +217,34 @@ async fn secrets_are_masked_in_what_commands_write_and_left_nowhere() {
         assert!(!contains(&books, secret), "{what} is in the tenant's storage");
         // The sandbox's own environment is kept with it, and nowhere else.
         assert_eq!(contains(&own, secret), secret == secrets.of_sandbox, "{what} in the storage of the sandbox");
+    }
+}
+
+/// Of the sandbox and of a call, at once, as a process, as a job, in an error, and where it is set again.
+async fn named_ones_mask(client: &Client, sandbox: &Sandbox, secrets: &Secrets) {
+    let command = "echo $NAMED_IN_SANDBOX; printf %s ${NAMED:0:9}; sleep .2; echo ${NAMED:9}; echo $NAMED | base64";
+    let arguments = json!({ "sandboxId": sandbox.id, "command": command, "secrets": { "NAMED": "named" } });
+    let answer = client.call("exec", &arguments).await;
+    let stdout = answer.ok()["stdout"].as_str().unwrap().to_owned();
+    assert!(stdout.starts_with("[redacted]\n[redacted]\n[redacted]"), "{stdout}");
+    let job = client.deferred("exec", &arguments).await.job_id();
+    let told = client.ended(&job).await;
+    assert_eq!((&told["output"]["stdout"], &told["state"]), (&json!(stdout), &json!("succeeded")), "{told}");
+    let log = client.get(&format!("/v1/jobs/{job}/logs")).await;
+    let start = json!({ "name": "n", "command": "echo $NAMED; exec sleep 1000", "secrets": { "NAMED": "named" } });
+    let started = sandbox.call("startBackgroundProcess", start).await.ok();
+    let wait = json!({ "processId": started["processId"], "text": "redacted", "timeout": 10 });
+    let waited = sandbox.call("waitForProcess", wait).await;
+    assert_eq!(waited.ok()["outcome"], "met");
+    let mut late = arguments;
+    (late["command"], late["timeout"]) = (json!("echo $NAMED$NAMED_IN_SANDBOX; sleep 30"), json!(1));
+    let late = client.call("exec", &late).await;
+    assert_eq!(late.problem(504, "timeout").details["stdout"], "[redacted][redacted]\n");
+    let again = client.call("setSecret", &json!({ "name": "named", "value": secrets.named })).await;
+    let wrong = client.call("setSecret", &json!({ "name": secrets.named, "value": secrets.named, "more": 1 })).await;
+    wrong.problem(400, "invalid_arguments");
+    for answer in [answer, log, waited, late, again, wrong] {
+        assert!(!answer.text().contains(&secrets.named), "{}", answer.text());
     }
 }
 

@@ -58,6 +58,7 @@ mod refusals;
 mod same_everywhere;
 mod schedules;
 mod seam;
+mod secrets;
 mod sleeping;
 mod streams;
 mod sweeping;

@@ -2,7 +2,7 @@
 
 use crate::arguments;
 use crate::catalog::Catalog;
-use crate::commands::{call, completions, cp, decide, exec, jobs, login, profiles, tools, top};
+use crate::commands::{call, completions, cp, decide, exec, jobs, login, profiles, secrets, tools, top};
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Arg, ArgAction, Command};
 use std::ffi::{OsStr, OsString};
@@ -34,10 +34,12 @@ pub(crate) fn command(catalog: &Catalog) -> Command {
         .subcommands([login::command(), profiles::logout(), profiles::command(), tools::command(), call::command()])
         .subcommands([exec::command(catalog.get("exec")), cp::command(), jobs::command(), top::command()])
         .subcommands(decide::commands(catalog))
+        .subcommands(secrets::command(catalog))
         .subcommand(completions::command());
     let taken: Vec<String> = command.get_subcommands().map(|one| one.get_name().to_owned()).collect();
-    // A tool of the name of a command is reached by `cfops call`.
-    let own = catalog.tools.iter().map(arguments::command).filter(|one| !taken.contains(&one.get_name().to_owned()));
+    // A tool of the name of a command is reached by `cfops call`, and so is one whose value must be in no argument.
+    let others = catalog.tools.iter().filter(|tool| tool.name != secrets::TOOL);
+    let own = others.map(arguments::command).filter(|one| !taken.contains(&one.get_name().to_owned()));
     command.subcommands(own)
 }
 

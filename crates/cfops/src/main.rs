@@ -28,7 +28,7 @@ use clap::ArgMatches;
 use clap::error::ErrorKind;
 use cli::Glance;
 use client::Client;
-use commands::{call, completions, cp, decide, exec, jobs, login, profiles, tools, top};
+use commands::{call, completions, cp, decide, exec, jobs, login, profiles, secrets, tools, top};
 use failure::{Failure, Result};
 use output::Output;
 use profile::Chosen;
@@ -139,6 +139,7 @@ fn dispatch(
         "cp" => cp::run(&client, matches, output),
         "jobs" => jobs::run(&client, matches, output),
         "approve" | "reject" => decide::run(&client, name, matches, output),
+        "secrets" => secrets::run(&client, matches, output),
         "top" => top::run(&client, &catalog, matches, output),
         tool => match catalog.get(tool) {
             Some(tool) => call::tool_with(&client, tool, matches, output),

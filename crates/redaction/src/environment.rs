@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 /// Names further variables whose values are secret, separated by commas.
-const LIST: &str = "SANDBOX_SECRETS";
+pub const LIST: &str = "SANDBOX_SECRETS";
 
 /// A name that ends so, without regard to case and underscores, is that of a secret.
 const ENDINGS: [&str; 13] = [
@@ -30,6 +30,16 @@ pub fn secrets(environment: &BTreeMap<String, String>) -> impl Iterator<Item = &
     let listed = environment.get(LIST).map(String::as_str).unwrap_or_default();
     let is_secret = move |name: &str| is_listed(listed, name) || says_so(name);
     environment.iter().filter(move |(name, _)| *name != LIST && is_secret(name)).map(|(_, value)| value.trim())
+}
+
+/// Has a variable of an environment count as secret, whatever its name. The name holds no comma.
+pub fn declare_secret(environment: &mut BTreeMap<String, String>, name: &str) {
+    let list = environment.entry(LIST.to_owned()).or_default();
+    if !is_listed(list, name) {
+        let separator = if list.trim().is_empty() { "" } else { "," };
+        list.push_str(separator);
+        list.push_str(name);
+    }
 }
 
 fn is_listed(list: &str, name: &str) -> bool {
@@ -80,5 +90,17 @@ mod tests {
         ]);
         assert_eq!(secrets(&given).collect::<Vec<_>>(), ["z", "postgres://u:p@host/db", "x"]);
         assert_eq!(secrets(&environment(&[("PLAIN", "y")])).count(), 0);
+    }
+
+    #[test]
+    fn what_is_declared_is_secret_beside_what_is_listed_already() {
+        let mut given = environment(&[("A", "x"), ("B", "y"), ("C", "z")]);
+        declare_secret(&mut given, "A");
+        assert_eq!(given[LIST], "A");
+        given.insert(LIST.to_owned(), "B".to_owned());
+        declare_secret(&mut given, "C");
+        declare_secret(&mut given, "B");
+        assert_eq!(given[LIST], "B,C");
+        assert_eq!(secrets(&given).collect::<Vec<_>>(), ["y", "z"]);
     }
 }

@@ -1,33 +1,37 @@
-//! Masks the exact values of known secrets, across the borders of chunks.
+//! Masks the values of known secrets, as they are and in the usual forms (`forms.rs`), across the borders of chunks.
 //!
 //! Works on bytes, so that a secret inside output that is not text is masked as well. A [`Redactor`] that knows no
 //! secret passes everything through. Raw files are byte-exact and are not masked.
 
 mod environment;
+mod forms;
 mod shapes;
 
 use std::borrow::Cow;
 
 use serde_json::Value;
 
-pub use environment::secrets;
+pub use environment::{LIST, declare_secret, secrets};
 pub use shapes::{without_credentials, without_userinfo};
 
 /// What stands in place of a secret.
 pub const MASK: &str = "[redacted]";
 
 /// A value shorter than this is not treated as a secret: masking it would garble ordinary text.
-const SHORTEST_SECRET: usize = 8;
+pub const SHORTEST_SECRET: usize = 8;
 
 /// The secrets that must not leave with an answer.
 #[derive(Clone, Default)]
 pub struct Redactor {
+    /// Every form of every secret.
     secrets: Vec<Vec<u8>>,
+    /// A bit for each two bytes that one of them begins with; empty where there are none.
+    beginnings: Vec<u64>,
 }
 
 impl std::fmt::Debug for Redactor {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "{} secrets", self.secrets.len())
+        write!(formatter, "{} forms of secrets", self.secrets.len())
     }
 }
 
@@ -35,13 +39,19 @@ impl Redactor {
     pub fn new<S: AsRef<str>>(secrets: impl IntoIterator<Item = S>) -> Self {
         let mut secrets: Vec<Vec<u8>> = secrets
             .into_iter()
-            .map(|secret| secret.as_ref().as_bytes().to_vec())
-            .filter(|secret| secret.len() >= SHORTEST_SECRET)
+            .filter(|secret| secret.as_ref().len() >= SHORTEST_SECRET)
+            .flat_map(|secret| forms::forms(secret.as_ref()).collect::<Vec<_>>())
             .collect();
         // Longest first, so that a secret which contains another is masked whole.
         secrets.sort_by(|a, b| b.len().cmp(&a.len()).then(a.cmp(b)));
         secrets.dedup();
-        Self { secrets }
+        let mut beginnings = if secrets.is_empty() { Vec::new() } else { vec![0; 1 << 10] };
+        for (word, bit) in secrets.iter().filter_map(|secret| Some(place(*secret.first()?, *secret.get(1)?))) {
+            if let Some(bits) = beginnings.get_mut(word) {
+                *bits |= bit;
+            }
+        }
+        Self { secrets, beginnings }
     }
 
     /// Whether there is nothing to mask.
@@ -81,7 +91,7 @@ impl Redactor {
     fn masked(&self, input: &[u8], is_last: bool) -> (Vec<u8>, usize) {
         let mut output = Vec::with_capacity(input.len());
         let mut rest = input;
-        while let Some(skipped) = rest.iter().position(|byte| self.begins_with(*byte)) {
+        while let Some(skipped) = self.candidate(rest) {
             let (plain, candidate) = rest.split_at(skipped);
             output.extend_from_slice(plain);
             if !is_last && self.may_begin_secret(candidate) {
@@ -98,8 +108,17 @@ impl Redactor {
         (output, 0)
     }
 
-    fn begins_with(&self, byte: u8) -> bool {
-        self.secrets.iter().any(|secret| secret.first() == Some(&byte))
+    /// Where a secret may begin: two bytes say that mostly, and of the last one it is not known.
+    fn candidate(&self, bytes: &[u8]) -> Option<usize> {
+        let begins = |pair: &[u8]| match pair {
+            [first, second] => {
+                let (word, bit) = place(*first, *second);
+                self.beginnings.get(word).is_some_and(|bits| bits & bit != 0)
+            }
+            _ => false,
+        };
+        let found = bytes.windows(2).position(begins);
+        found.or_else(|| bytes.len().checked_sub(1).filter(|_| !self.is_empty()))
     }
 
     /// A secret that starts exactly at the beginning of `bytes`.
@@ -111,6 +130,12 @@ impl Redactor {
     fn may_begin_secret(&self, bytes: &[u8]) -> bool {
         self.secrets.iter().any(|secret| secret.len() > bytes.len() && secret.starts_with(bytes))
     }
+}
+
+/// Where the bit of two bytes is: its word, and itself.
+fn place(first: u8, second: u8) -> (usize, u64) {
+    let place = usize::from(first) << 8 | usize::from(second);
+    (place >> 6, 1 << (place & 63))
 }
 
 /// Masks a stream: holds back only what may be the beginning of a secret.

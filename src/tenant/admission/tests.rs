@@ -44,6 +44,7 @@ fn request(credential: Credential, claim: SandboxClaim) -> AdmissionRequest {
         arguments_signature: None,
         claim,
         manner: Manner::Ordinary,
+        is_resumed: false,
         step_of: None,
         schedule_id: None,
         inspected: None,
@@ -301,7 +302,8 @@ fn with_rules(approval: ApprovalRules) -> KeyRecord {
 
 #[test]
 fn approval_is_decided_last_and_a_waiting_call_uses_nothing_but_itself() {
-    let key = with_rules(ApprovalRules { destructive: true, expires_after: Some(60), ..ApprovalRules::default() });
+    let (key, own) =
+        (with_rules(ApprovalRules { destructive: true, expires_after: Some(60), ..ApprovalRules::default() }), key());
     let box_there = listed(&[]);
     let known = Known { key: Some(&key), listed: Some(&box_there), ..Known::default() };
     let asked = by_key(existing());
@@ -319,6 +321,11 @@ fn approval_is_decided_last_and_a_waiting_call_uses_nothing_but_itself() {
     // Raw bytes cannot wait, what only tells needs not, and an attempt was approved.
     let raw = AdmissionRequest { manner: Manner::Raw, ..asked.clone() };
     assert_eq!(error(&decide(&raw, &known)).unwrap().details["reason"], "needs_approval");
+    // Nor can what is not stored, whether its rule is known at once or depends on its arguments.
+    let immediate = AdmissionRequest { manner: Manner::Immediate, ..asked.clone() };
+    assert_eq!(error(&decide(&immediate, &known)).unwrap().details["reason"], "needs_approval");
+    let free = Known { key: Some(&own), ..known };
+    assert!(matches!(decide(&immediate, &free).kind, DecisionKind::Admit { .. }));
     for manner in [Manner::Preview, Manner::Attempt] {
         let decision = decide(&AdmissionRequest { manner, ..asked.clone() }, &known);
         assert!(matches!(decision.kind, DecisionKind::Admit { .. }), "{manner:?}");

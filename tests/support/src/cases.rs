@@ -180,6 +180,12 @@ pub const CASES: &[Case] = &[
     case("is not followed", "readFile", r#"{"path": "link"}"#, Problem(403, "forbidden")),
     case("an unknown argument", "exec", r#"{"command": "true", "nothing": 1}"#, Problem(400, "invalid_arguments")),
     case(
+        "a secret that is not there",
+        "exec",
+        r#"{"command": "true", "secrets": {"NPM_TOKEN": "no-such-secret-of-the-table"}}"#,
+        Problem(400, "invalid_arguments"),
+    ),
+    case(
         "the sandbox tells of itself",
         "getSandbox",
         "{}",

@@ -89,6 +89,17 @@ impl Worker {
         self.url = url;
     }
 
+    /// `SIGNING_SECRET`.
+    pub fn signing(&self) -> Option<&str> {
+        self.settings.signing.as_deref()
+    }
+
+    /// The same with another `SIGNING_SECRET`, or without one.
+    pub fn restart_signing(&mut self, signing: Option<String>) {
+        self.settings.signing = signing;
+        self.restart();
+    }
+
     /// Folder of the Durable Objects' storage.
     pub fn storage(&self) -> &std::path::Path {
         &self.settings.storage

@@ -60,6 +60,7 @@ impl Tool {
         // Two blocks of zeros: an archive of nothing, in base64, and text besides.
         let fixed = [("content", json!("A".repeat(1368))), ("path", json!("file.txt")), ("command", json!("true"))];
         let more = [("from", json!("file.txt")), ("to", json!("moved.txt")), ("oldText", json!("hello"))];
+        let more = more.into_iter().chain([("value", json!("a value that is long enough"))]);
         let mut known: Known = fixed.into_iter().chain(more).map(|(name, value)| (name.to_owned(), value)).collect();
         let takes = |name: &str| tool["inputSchema"]["properties"][name].is_object();
         let mut elsewhere = None;

@@ -41,7 +41,7 @@ pub(crate) fn run(matches: &ArgMatches, named: Option<&str>, output: Output) -> 
         None => ask("Address of the Worker: ", false)?,
     };
     let url = parse_url(&url, matches.get_flag("allow-http"))?;
-    let key = if std::io::stdin().is_terminal() { ask("Key (not shown): ", true)? } else { piped()? };
+    let key = if std::io::stdin().is_terminal() { ask("Key (not shown): ", true)? } else { piped(LONGEST_KEY)? };
     let key = check_key(&key)?.to_owned();
     let chosen = Chosen { name, profile: Profile { url, key, tenant: matches.get_one::<String>("tenant").cloned() } };
     let tools = Catalog::fetch(&Client::new(&chosen.profile), &chosen)?.tools.len();
@@ -50,6 +50,11 @@ pub(crate) fn run(matches: &ArgMatches, named: Option<&str>, output: Output) -> 
     stored.write()?;
     let told = json!({ "profile": chosen.name, "url": chosen.profile.url, "tools": tools });
     output.value(&told).map(|()| 0)
+}
+
+/// Asks the person at the terminal for what nobody else is to see.
+pub(crate) fn ask_hidden(question: &str) -> Result<String> {
+    ask(question, true)
 }
 
 /// Asks the person at the terminal.
@@ -74,9 +79,10 @@ fn keep_echo() -> Option<Held> {
     }))
 }
 
-fn piped() -> Result<String> {
+/// Standard input to its end, and no more than this.
+pub(crate) fn piped(most: u64) -> Result<String> {
     let mut text = String::new();
-    let read = std::io::stdin().lock().take(LONGEST_KEY).read_to_string(&mut text);
+    let read = std::io::stdin().lock().take(most).read_to_string(&mut text);
     read.map_err(|error| Failure::file("read", "standard input".as_ref(), error))?;
     Ok(text)
 }

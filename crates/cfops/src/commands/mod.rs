@@ -5,6 +5,7 @@ pub(crate) mod cp;
 pub(crate) mod decide;
 pub(crate) mod exec;
 pub(crate) mod jobs;
+pub(crate) mod secrets;
 pub(crate) mod top;
 
 pub(crate) mod login;

@@ -17,7 +17,7 @@ use sandbox_api::{BOOT_ID_HEADER, ControlError, ControlErrorCode, Health, HostSt
 use wasm_bindgen_futures::JsFuture;
 
 use super::actor::Inner;
-use super::container_errors::{reached_nobody, shortage};
+use super::container_errors::{ended_early, exited, reached_nobody, refused_start, shortage};
 use super::container_runtime::Runtime;
 use super::life::lost;
 use super::transport::{BOOT_DEADLINE, Boot, Control, SendError, refusal};
@@ -102,17 +102,25 @@ impl Container {
         if !start.env.is_empty() {
             env.insert("SANDBOX_ENV_JSON", serde_json::to_string(&start.env).map_err(Error::internal)?);
         }
-        self.runtime.begin(&PROGRAM, &env, start.internet).map_err(|error| not_started(&describe(&error)))?;
-        match self.ready(Some(token)).await {
+        let begun = self.runtime.begin(&PROGRAM, &env, start.internet);
+        let ready = match begun {
+            Ok(()) => self.ready(Some(token)).await,
+            Err(error) => Err(refused_start(&describe(&error))),
+        };
+        match ready {
             Ok(health) => Ok(self.watched(health)),
             Err(error) => {
-                // What never became ready must not go on by itself. Nobody waits for it: the next start does.
-                let runtime = self.runtime.clone();
-                let end = async move { drop(settled(runtime.destroy()).await) };
-                self.inner.platform.background(end.boxed_local());
+                self.abandon();
                 Err(error)
             }
         }
+    }
+
+    /// Ends what never became ready: it must not go on by itself. Nobody waits for that; the platform does it before a start that is
+    /// asked for later.
+    pub fn abandon(&self) {
+        let ended = settled(self.runtime.destroy());
+        self.inner.platform.background(async move { drop(ended.await) }.boxed_local());
     }
 
     /// Asks the daemon until it answers. An exit of the container ends the wait at once.
@@ -122,10 +130,7 @@ impl Container {
         let (exit, asked) = (std::pin::pin!(exit), std::pin::pin!(asked));
         match select(asked, exit).await {
             Either::Left((ready, _)) => ready,
-            Either::Right((exit, _)) => {
-                let why = exit.err().unwrap_or_else(|| "the container exited with code 0".to_owned());
-                Err(not_started(&why))
-            }
+            Either::Right((exit, _)) => Err(ended_early(exit.err().as_deref())),
         }
     }
 
@@ -155,7 +160,7 @@ impl Container {
                 Some(shortage) => Err(shortage.error(last)),
                 None => {
                     let message = format!(
-                        "the container started, and nothing in it answered on port {CONTROL_PORT} within {} s",
+                        "nothing in the container answered on port {CONTROL_PORT} within {} s",
                         BOOT_DEADLINE.as_secs()
                     );
                     let error = Error::new(ErrorCode::SandboxUnavailable, message);
@@ -307,12 +312,13 @@ impl Container {
             if inner.watched.borrow().as_deref() == Some(boot_id.as_str()) {
                 inner.watched.borrow_mut().take();
             }
-            let exit = exit.err().map_or_else(|| "exit code 0".to_owned(), |error| describe(&error));
+            let exit = exit.err().map(|error| describe(&error));
+            let is_exit = exit.as_deref().is_none_or(exited);
             let line = serde_json::json!({
-                "level": "info",
-                "message": "a container exited",
+                "level": if is_exit { "info" } else { "error" },
+                "message": if is_exit { "a container exited" } else { "the platform lost sight of a container" },
                 "bootId": boot_id,
-                "exit": exit,
+                "exit": exit.as_deref().unwrap_or("exit code 0"),
             });
             inner.platform.log(&line);
             // No record is no loss: the sandbox was destroyed.
@@ -344,16 +350,6 @@ enum NotReady {
 /// A refusal in the caller's words.
 pub fn refused(refusal: ControlError) -> Error {
     Error::from(refusal)
-}
-
-fn not_started(why: &str) -> Error {
-    shortage(why).map_or_else(
-        || {
-            let error = Error::new(ErrorCode::SandboxUnavailable, "the container ended before it was ready");
-            error.detail("reason", "container_exited").because(why)
-        },
-        |shortage| shortage.error(why),
-    )
 }
 
 fn not_ended(why: &str) -> Error {

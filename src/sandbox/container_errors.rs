@@ -61,6 +61,9 @@ const START_FAILED: Shortage = Shortage {
     passing: false,
 };
 
+/// Parts of the texts with which the platform tells of an exit that was not one with code 0.
+const EXITED: [&str; 2] = ["exited with unexpected exit code", "signalled the container to exit"];
+
 /// Parts of texts that say that a request found nobody to take it, so that nothing of it was carried out.
 const NOBODY: [&str; 4] =
     ["not listening", "not running", "no container instance", "container is not running, consider calling start"];
@@ -75,6 +78,37 @@ pub fn shortage(text: &str) -> Option<Shortage> {
 pub fn reached_nobody(text: &str) -> bool {
     let text = text.to_ascii_lowercase();
     NOBODY.iter().any(|part| text.contains(part))
+}
+
+/// Whether the text with which the watch over a container ended says that the container exited. Any other one says that the platform
+/// lost sight of it.
+pub fn exited(text: &str) -> bool {
+    let text = text.to_ascii_lowercase();
+    EXITED.iter().any(|part| text.contains(part))
+}
+
+/// The platform refused to start a container, with this text.
+pub fn refused_start(why: &str) -> Error {
+    shortage(why).unwrap_or(START_FAILED).error(why)
+}
+
+/// The watch over a container ended before the container was ready: with this text, or without any where it exited with code 0.
+pub fn ended_early(why: Option<&str>) -> Error {
+    let ended = |reason, message: &str, why: &str| {
+        Error::new(ErrorCode::SandboxUnavailable, message).detail("reason", reason).because(why)
+    };
+    let exit = |why| ended("container_exited", "the container ended before it was ready", why);
+    match why {
+        None => exit("the container exited with code 0"),
+        Some(why) if exited(why) => exit(why),
+        Some(why) => shortage(why).map_or_else(
+            || {
+                let message = "the platform lost sight of the container before it was ready, and does not say why";
+                ended("container_lost", message, why)
+            },
+            |shortage| shortage.error(why),
+        ),
+    }
 }
 
 impl Shortage {
@@ -118,6 +152,46 @@ mod tests {
         for text in ["Network connection lost.", "internal error; reference = abc", "", "no answer within 5s"] {
             assert_eq!(shortage(text), None, "{text}");
             assert!(!reached_nobody(text), "{text}: it may have been carried out");
+        }
+    }
+
+    #[test]
+    fn only_an_exit_is_told_as_one() {
+        for (why, reason) in [
+            (None, "container_exited"),
+            (Some("Container exited with unexpected exit code: 137"), "container_exited"),
+            (Some("runtime signalled the container to exit: 1"), "container_exited"),
+            (Some("internal error; reference = abc"), "container_lost"),
+            (Some("Network connection lost."), "container_lost"),
+            (Some("Monitoring container failed with: 500 no"), "container_lost"),
+            (Some("Container failed to start"), "container_start_failed"),
+            (Some("Maximum number of running container instances exceeded"), "max_instances_exceeded"),
+        ] {
+            let error = ended_early(why);
+            assert_eq!(
+                (error.code, &error.details["reason"]),
+                (ErrorCode::SandboxUnavailable, &reason.into()),
+                "{why:?}"
+            );
+            assert!(error.retryable, "{why:?}: nothing was carried out");
+            assert!(error.cause.is_some_and(|cause| why.is_none_or(|why| why == cause)), "{why:?} goes to the log");
+        }
+    }
+
+    #[test]
+    fn a_start_that_is_refused_for_an_unknown_reason_is_a_start_that_failed() {
+        for (why, reason) in [
+            ("internal error; reference = abc", "container_start_failed"),
+            ("start() cannot be called on a container that is already running.", "container_start_failed"),
+            ("There is no container instance that can be provided to this Durable Object", "no_container_instance"),
+        ] {
+            let error = refused_start(why);
+            assert_eq!(
+                (error.code, &error.details["reason"]),
+                (ErrorCode::SandboxUnavailable, &reason.into()),
+                "{why}"
+            );
+            assert!(error.retryable && error.retry_after.is_some() && !error.message.contains("abc"), "{why}");
         }
     }
 

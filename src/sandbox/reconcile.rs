@@ -73,7 +73,12 @@ pub async fn settle_start(inner: &Rc<Inner>) -> Result<()> {
     if stored.record.state != State::Starting || inner.start.borrow().is_some() {
         return Ok(());
     }
-    let boot = inner.transport(&stored)?.running().await?;
+    let transport = inner.transport(&stored)?;
+    let boot = match transport.running().await {
+        // A container that does not answer by now was never used and will not be ready; a host may only be away.
+        Err(_) if !transport.keeps_files() => None,
+        boot => boot?,
+    };
     // Somebody may have begun another start while the machine was asked.
     if inner.start.borrow().is_some() || inner.existing()?.record.state != State::Starting {
         return Ok(());
@@ -84,7 +89,10 @@ pub async fn settle_start(inner: &Rc<Inner>) -> Result<()> {
             let reason = StartReason::of(State::Starting, record.generation);
             record.started(boot.boot_id, now, reason, true);
         })?,
-        None => inner.transition(Event::StartFailed, |_| ())?,
+        None => {
+            transport.abandon();
+            inner.transition(Event::StartFailed, |_| ())?
+        }
     };
     arm(inner).await;
     inner.report(&stored).await;

@@ -107,6 +107,13 @@ impl Transport {
         }
     }
 
+    /// Ends what a start left that failed and that nobody waits for. A host has nothing of what it does not tell of.
+    pub fn abandon(&self) {
+        if let Self::Container(container) = self {
+            container.abandon();
+        }
+    }
+
     /// Whether the files of the workspace are still there after a stop.
     pub fn keeps_files(&self) -> bool {
         matches!(self, Self::Host(_))

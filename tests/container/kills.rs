@@ -3,14 +3,13 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use serde_json::json;
-use test_support::{ContainerOptions, ContainerStack, Sandbox, kill_process, random_name, try_docker, within};
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
-use tokio::net::TcpListener;
+use test_support::{Chance, ContainerOptions, ContainerStack, Sandbox, kill_process, random_name, try_docker, within};
+
+use crate::witness::Witness;
 
 const SANDBOXES: usize = 4;
 const CALLS: usize = 50;
@@ -18,61 +17,20 @@ const CALLS: usize = 50;
 /// Of one call: a start, the command's own time, and a start again of what was killed while it started.
 const DEADLINE: Duration = Duration::from_secs(90);
 
-/// How often each command ran, by its name.
-#[derive(Clone, Default)]
-struct Witness(Arc<Mutex<HashMap<String, u32>>>);
-
-impl Witness {
-    /// Begins to listen, and tells on which port.
-    async fn listen(&self) -> u16 {
-        let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let seen = self.0.clone();
-        tokio::spawn(async move {
-            while let Ok((connection, _)) = listener.accept().await {
-                let seen = seen.clone();
-                tokio::spawn(async move {
-                    let (reader, mut writer) = connection.into_split();
-                    if let Ok(Some(name)) = BufReader::new(reader).lines().next_line().await {
-                        *seen.lock().unwrap().entry(name).or_default() += 1;
-                        // The command may be gone by now.
-                        let _ = writer.write_all(b"seen\n").await;
-                    }
-                });
-            }
-        });
-        port
-    }
-
-    fn count(&self, name: &str) -> u32 {
-        self.0.lock().unwrap().get(name).copied().unwrap_or(0)
-    }
-}
-
-/// Where a container reaches the machine that it runs on: its gateway, as a hexadecimal number in the machine's byte order.
-async fn gateway(sandbox: &Sandbox) -> std::net::Ipv4Addr {
-    let told = sandbox.sh("awk '$2 == \"00000000\" {print $3}' /proc/net/route").await;
-    u32::from_str_radix(told.trim(), 16).unwrap().to_ne_bytes().into()
-}
-
-fn random_below(limit: u64) -> u64 {
-    let name = random_name("");
-    u64::from_str_radix(name.trim_start_matches('-'), 16).unwrap() % limit
-}
-
 /// Kills one container after the other until it is told to stop. Half of them are killed through Docker, half by the end of their
 /// process alone.
 async fn kill_at_random(stack: &ContainerStack, done: &AtomicBool) -> usize {
+    let mut chance = Chance::new();
     let mut killed = 0;
     while !done.load(Ordering::Relaxed) {
-        tokio::time::sleep(Duration::from_millis(300 + random_below(2000))).await;
+        tokio::time::sleep(Duration::from_millis(300 + chance.below(2000))).await;
         let running = stack.running();
         if running.is_empty() {
             continue;
         }
-        let victim = &running[random_below(running.len() as u64) as usize];
+        let victim = &running[chance.below(running.len() as u64) as usize];
         // It may have ended by itself, in a start that failed.
-        if random_below(2) == 0 {
+        if chance.below(2) == 0 {
             killed += usize::from(try_docker(&["kill", victim]).is_some());
         } else if let Some(pid) = try_docker(&["inspect", "--format", "{{.State.Pid}}", victim]) {
             let pid: i32 = pid.parse().unwrap();
@@ -123,8 +81,7 @@ async fn containers_killed_during_two_hundred_calls_give_two_hundred_true_outcom
     let stack = ContainerStack::start(ContainerOptions::default());
     let sandboxes = join_all((0..SANDBOXES).map(|_| stack.sandbox())).await;
     let witness = Witness::default();
-    let (host, port) = (gateway(&sandboxes[0]).await, witness.listen().await);
-    let command = format!("exec 3<>/dev/tcp/{host}/{port}; echo $NAME >&3; read -r line <&3; sleep 0.2; echo $line");
+    let command = format!("{}; sleep 0.2; echo $line", witness.listen(&sandboxes[0]).await);
     let done = AtomicBool::new(false);
     let all = async {
         let outcomes = join_all(sandboxes.iter().map(|sandbox| calls(sandbox, &command, &witness))).await;

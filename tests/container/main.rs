@@ -11,12 +11,20 @@
     reason = "a test that cannot go on fails there"
 )]
 
+mod cloning;
 mod deaths;
+mod expiring;
+mod files;
+mod hanging;
 mod images;
 mod isolation;
 mod kills;
 mod many;
+mod processes;
 mod same_everywhere;
 mod sleeping;
 mod starts;
 mod transfers;
+mod unknown_errors;
+mod witness;
+mod worker_kills;

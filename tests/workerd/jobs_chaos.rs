@@ -7,9 +7,8 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use reqwest::Method;
 use serde_json::{Value, json};
-use test_support::{Client, Sandbox, Stack, StackOptions, eventually, random_name};
+use test_support::{Chance, Client, Sandbox, Stack, StackOptions, eventually, random_name};
 
-use crate::chaos::Chance;
 use crate::jobs_survive::kill;
 
 const JOBS: usize = 50;

@@ -7,6 +7,7 @@ use std::{
     path::Path,
     process::Command,
     sync::{LazyLock, Mutex, MutexGuard},
+    time::Duration,
 };
 
 use serde_json::{Value, json};
@@ -14,8 +15,10 @@ use serde_json::{Value, json};
 use crate::{
     client::Client,
     guardian::{guard_containers, process_folder},
+    process::{is_alive, kill_process},
     queue::QueueKind,
     stack::{Sandbox, random_name},
+    wait::eventually,
     worker::{ContainerSettings, Worker, WorkerSettings},
 };
 
@@ -126,6 +129,35 @@ impl ContainerStack {
     /// A name that no sandbox has yet; destroyed like the others in case the test makes it.
     pub fn unmade_sandbox(&self) -> Sandbox {
         Sandbox::new(&random_name("s"), self.client(), None)
+    }
+
+    /// Has the container of a sandbox fail as `tests/support/doubles.mjs` says: `METHOD NUMBER MILLISECONDS TEXT`, or nothing to end that.
+    ///
+    /// # Panics
+    /// When the Worker does not answer.
+    pub async fn fail(&self, sandbox: &Sandbox, how: &str) {
+        let failing = format!("{} {how}", sandbox.id);
+        let client = self.client();
+        let request = client.request(reqwest::Method::GET, "/health").header("x-test-container", failing.trim());
+        assert_eq!(client.send(request).await.status, 200);
+    }
+
+    /// SIGKILL to workerd; another one takes its port and its storage. Back once that answers.
+    ///
+    /// # Panics
+    /// When none does.
+    pub async fn kill_workerd(&self) {
+        let killed = self.worker().workerd_pid();
+        kill_process(killed);
+        let limit = Duration::from_secs(60);
+        let back = || async { (!is_alive(killed) && self.worker().is_back(killed)).then_some(()) };
+        eventually("another workerd runs", limit, back).await;
+        let answers = || async {
+            let client = self.client();
+            let answer = client.try_send(client.request(reqwest::Method::GET, "/health")).await;
+            answer.filter(|answer| answer.status == 200).map(drop)
+        };
+        eventually("it answers", limit, answers).await;
     }
 
     /// Ids of the containers of its sandboxes, the sidecars left out, whether they run or not.

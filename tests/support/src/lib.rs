@@ -13,6 +13,7 @@
 
 mod arguments;
 mod cases;
+mod chance;
 mod client;
 mod container;
 mod fault;
@@ -34,6 +35,7 @@ mod worker;
 
 pub use arguments::{Known, Step, arguments, places, required};
 pub use cases::{CASES, Case, ENVIRONMENT, Expected, run_all};
+pub use chance::Chance;
 pub use client::{Answer, Client, Problem};
 pub use container::{ATTEMPTS, ContainerOptions, ContainerStack, NamedImage, docker, try_docker};
 pub use fault::{Fault, Operation};

@@ -26,7 +26,7 @@ const MADE_BASE: &str = "cloudflare-ops-base:bookworm";
 const IMAGES: &str = "cloudflare-ops-test";
 
 /// Stages of the Dockerfile of the tests, each an image.
-const STAGES: [&str; 5] = ["sidecar", "sidecar-full", "silent", "crashing", "other"];
+const STAGES: [&str; 6] = ["sidecar", "sidecar-full", "silent", "hanging", "crashing", "other"];
 
 /// Until a registry has answered.
 const PULL_LIMIT: Duration = Duration::from_secs(90);

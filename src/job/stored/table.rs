@@ -79,8 +79,10 @@ fn happen(job: &mut Stored, happening: Happening) -> Result<(), Error> {
     }
 }
 
-/// State after it; nothing where it is a conflict.
-const ASKED: [(State, [(Happening, Option<State>); 6]); 8] = [
+/// A state, and what it becomes after each of these; nothing where that is refused.
+type Row = (State, [(Happening, Option<State>); 6]);
+
+const ASKED: [Row; 8] = [
     (AwaitingApproval, row([Some(Queued), Some(Rejected), Some(Cancelled), Some(Cancelled), None, None])),
     (Queued, row([None, None, Some(Cancelled), Some(Cancelled), None, None])),
     (Running, row([None, None, Some(Running), None, None, None])),

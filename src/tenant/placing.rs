@@ -31,6 +31,21 @@ pub(super) const SCHEMA: &[&str] = &[
     "CREATE TABLE IF NOT EXISTS job_line (seq INTEGER PRIMARY KEY AUTOINCREMENT, job_id TEXT NOT NULL UNIQUE, wanted TEXT NOT NULL)",
 ];
 
+/// Jobs of the line that are read first: it may be long, and few places become free at once.
+const MOST_READ: i64 = 32;
+
+/// More than ever wait.
+const ALL: i64 = 1_000_000;
+
+/// What is read of the line.
+#[derive(Clone, Copy)]
+enum Part<'a> {
+    /// This job.
+    Of(&'a str),
+    /// So many from its beginning.
+    First(i64),
+}
+
 /// What this memory knows of places.
 pub(super) struct PlacesClock {
     /// Whether somebody may be next, or has to be told.
@@ -58,18 +73,28 @@ impl Inner {
         Pace::of(sweep::millis_between(&self.env))
     }
 
-    fn places(&self) -> Result<Places> {
+    /// All places that are taken, and this part of the line.
+    fn places(&self, part: Part<'_>) -> Result<Places> {
         let taken: Vec<TextRow> = self.rows("SELECT place AS text FROM job_places", Vec::new())?;
-        let line: Vec<TextRow> = self.rows("SELECT wanted AS text FROM job_line ORDER BY seq", Vec::new())?;
+        let (rest, value) = match part {
+            Part::Of(job_id) => ("WHERE job_id = ?", job_id.into()),
+            Part::First(most) => ("ORDER BY seq LIMIT ?", most.into()),
+        };
+        let line: Vec<TextRow> = self.rows(&format!("SELECT wanted AS text FROM job_line {rest}"), vec![value])?;
         Ok(Places {
             taken: taken.iter().map(|row| read(&row.text)).collect::<Result<_>>()?,
             line: line.iter().map(|row| read(&row.text)).collect::<Result<_>>()?,
         })
     }
 
+    fn most_running(&self) -> u32 {
+        let configured = configured(&self.env, MOST_VARIABLE).and_then(|text| text.trim().parse().ok());
+        configured.unwrap_or(MOST_RUNNING).max(1)
+    }
+
     /// Reads them, has them changed, and writes what changed, in one turn.
-    fn change_places<T>(&self, change: impl FnOnce(&mut Places, &Most<'_>) -> T) -> Result<T> {
-        let before = self.places()?;
+    fn change_places<T>(&self, part: Part<'_>, change: impl FnOnce(&mut Places, &Most<'_>) -> T) -> Result<T> {
+        let before = self.places(part)?;
         let mut after = before.clone();
         let limits = Cell::new(BTreeMap::new());
         let of_key = |key_id: &str| {
@@ -80,8 +105,7 @@ impl Inner {
             limits.set(known);
             limit
         };
-        let of_tenant = configured(&self.env, MOST_VARIABLE).and_then(|text| text.trim().parse().ok());
-        let most = Most { of_tenant: of_tenant.unwrap_or(MOST_RUNNING).max(1), of_key: &of_key };
+        let most = Most { of_tenant: self.most_running(), of_key: &of_key };
         let result = change(&mut after, &most);
         let changes = before.changes(&after);
         if !changes.is_empty() {
@@ -122,8 +146,34 @@ impl Inner {
 
     /// Gives a new job a place, or puts it into the line; true where it waits.
     pub(super) fn place_new(&self, job: &Job) -> Result<bool> {
-        let (wanted, pace) = (wanted(job), self.pace());
-        self.change_places(|places, most| !places.ask(&wanted, most, now(), pace))
+        self.ask_for_place(&wanted(job)).map(|is_placed| !is_placed)
+    }
+
+    fn ask_for_place(&self, wanted: &Wanted) -> Result<bool> {
+        let taken = self.number("SELECT count(*) AS number FROM job_places", Vec::new())?;
+        // Where none is free it matters only whether it stands in the line already.
+        let part = if taken < self.most_running() { Part::First(ALL) } else { Part::Of(&wanted.job_id) };
+        let pace = self.pace();
+        self.change_places(part, |places, most| places.ask(wanted, most, now(), pace))
+    }
+
+    /// Gives free places to who is next, and takes those that are to be looked at; when there is next something to look at.
+    fn fill_places(&self, now: i64) -> Result<(Vec<Place>, Option<i64>)> {
+        let pace = self.pace();
+        let fill = |most: i64| {
+            self.change_places(Part::First(most), |places, limits| {
+                let waited = places.line.len();
+                places.fill(limits, now);
+                // Those who were read may all wait for others of their own keys.
+                let is_free = places.taken.len() < usize::try_from(limits.of_tenant).unwrap_or(usize::MAX);
+                let is_all = !is_free || i64::try_from(waited).unwrap_or(most) < most;
+                is_all.then(|| (places.due(now, pace), places.next_look()))
+            })
+        };
+        match fill(MOST_READ)? {
+            Some(due) => Ok(due),
+            None => fill(ALL).map(Option::unwrap_or_default),
+        }
     }
 
     /// A job's object asks for a place.
@@ -135,9 +185,7 @@ impl Inner {
             Some(job) if job.state.is_over() && job.version >= wanted.version => return Ok(Placing::Over(job.error)),
             Some(_) => {}
         }
-        let pace = self.pace();
-        let is_placed = self.change_places(|places, most| places.ask(wanted, most, now(), pace))?;
-        Ok(if is_placed { Placing::Granted } else { Placing::Waits })
+        Ok(if self.ask_for_place(wanted)? { Placing::Granted } else { Placing::Waits })
     }
 
     /// A job's object told something new.
@@ -146,17 +194,17 @@ impl Inner {
             return Ok(());
         }
         let (wanted, pace) = (wanted(job), self.pace());
-        self.change_places(|places, _| places.told(&wanted, job.state, now(), pace))
+        self.change_places(Part::Of(&job.job_id), |places, _| places.told(&wanted, job.state, now(), pace))
     }
 
     /// Ends a job whose object cannot be asked, if this attempt has its place. A second time changes nothing.
     pub(super) fn give_up(&self, message: &Message) -> Result<()> {
         let Message { job_id, attempt, .. } = message;
-        if !self.places()?.has(job_id, *attempt) {
+        if !self.places(Part::Of(job_id))?.has(job_id, *attempt) {
             return Ok(());
         }
         let Some(before) = self.job(job_id)?.filter(|job| !job.state.is_over()) else {
-            return self.change_places(|places, _| places.forget(job_id));
+            return self.change_places(Part::Of(job_id), |places, _| places.forget(job_id));
         };
         let job = given_up(before.clone(), now());
         let line = serde_json::json!({
@@ -170,12 +218,12 @@ impl Inner {
         worker::console_error!("{line}");
         let answer = job.error.clone().filter(|error| is_kept(Some(error))).map(Answer::Error);
         self.take_news(&before, &job, &[JobChange::of(&job)], answer.as_ref())?;
-        self.change_places(|places, _| places.forget(job_id))
+        self.change_places(Part::Of(job_id), |places, _| places.forget(job_id))
     }
 
     /// What came of a look, unless another attempt has the place by now.
     fn note_look(&self, looked: &Place, note: impl FnOnce(&mut Place)) -> Result<()> {
-        self.change_places(|places, _| {
+        self.change_places(Part::Of(&looked.by.job_id), |places, _| {
             if let Some(place) = places.place(&looked.by.job_id).filter(|place| place.by.attempt == looked.by.attempt) {
                 note(place);
             }
@@ -198,11 +246,7 @@ pub(super) fn hand_out(inner: &Rc<Inner>) {
     if !clock.has_news.get() && clock.due_at.get().is_none_or(|at| at > now) {
         return;
     }
-    let pace = inner.pace();
-    let due = inner.change_places(|places, most| {
-        places.fill(most, now);
-        (places.due(now, pace), places.next_look())
-    });
+    let due = inner.fill_places(now);
     clock.has_news.set(false);
     match due {
         Ok((due, next)) => {

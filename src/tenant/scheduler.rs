@@ -73,11 +73,21 @@ async fn run_now(inner: &Rc<Inner>, schedule: Schedule, job_id: &str) -> Result<
             Err(_) if inner.job(job_id)?.is_some() => inner.store_run(&Run { try_at: now, ..run })?,
             Err(error) => {
                 inner.forget_run(job_id)?;
-                return Err(error);
+                return Err(told(error, &schedule));
             }
         }
     }
     inner.seen_schedule(schedule_id, None)
+}
+
+/// A refusal as it is told to who asked for the run: it is the key of the schedule that may not call, not theirs.
+fn told(error: Error, schedule: &Schedule) -> Error {
+    if error.code != ErrorCode::Unauthenticated {
+        return error;
+    }
+    let message =
+        format!("the key of the schedule cannot run it: {}; whoever updates the schedule takes it over", error.message);
+    Error::new(ErrorCode::Conflict, message).detail("keyId", schedule.key_id.as_str())
 }
 
 /// What the alarm does.

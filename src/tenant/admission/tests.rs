@@ -418,6 +418,33 @@ fn a_step_of_a_pipeline_becomes_a_job_and_counts_as_a_call_and_as_no_other_job()
 }
 
 #[test]
+fn a_run_of_a_schedule_is_a_job_like_any_other_and_the_books_have_its_last_refusal() {
+    let credential = || Credential::Job { permissions: None, token_id: None, sandbox_created_at: None };
+    let of = Some("s1".to_owned());
+    let run = AdmissionRequest { manner: Manner::Deferred, schedule_id: of, ..request(credential(), existing()) };
+    let (key, box_there) = (key(), listed(&[]));
+    let known = Known { key: Some(&key), listed: Some(&box_there), ..Known::default() };
+    let decision = decide(&run, &known);
+    assert_eq!((decision.kind, decision.windows.unwrap().calls.used), (DecisionKind::Defer(None), 1));
+    assert_eq!(Intent::from(&run).schedule_id.as_deref(), Some("s1"));
+    let full = Used { open_jobs: 100, ..Used::default() };
+    let refused = decide(&run, &Known { used: full, ..known });
+    assert_eq!((code(&refused), recorded(&refused)), (Some(ErrorCode::QuotaExceeded), false), "it is asked for again");
+    let spent = Used {
+        windows: Windows { calls: Window { started_at: NOW, used: 3 }, ..Windows::default() },
+        ..Used::default()
+    };
+    let refused = decide(&run, &Known { used: spent, ..known });
+    assert_eq!((code(&refused), recorded(&refused)), (Some(ErrorCode::RateLimited), false));
+    let gone = decide(&run, &Known { listed: None, ..known });
+    assert_eq!((code(&gone), recorded(&gone)), (Some(ErrorCode::NotFound), true));
+    // It is no stranger, though its key may not call any more.
+    let revoked = KeyRecord { revoked_at: Some(1), ..key.clone() };
+    let refused = decide(&run, &Known { key: Some(&revoked), ..known });
+    assert_eq!((code(&refused), recorded(&refused)), (Some(ErrorCode::Unauthenticated), true));
+}
+
+#[test]
 fn a_tool_that_there_is_not_is_told_to_every_role() {
     let viewer = KeyRecord {
         permissions: Permissions { tools: Some(BTreeSet::new()), ..Permissions::of(Role::Viewer) },

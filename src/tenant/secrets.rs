@@ -78,15 +78,17 @@ pub fn no_such_secret(name: &str) -> Error {
         .detail("secretName", name)
 }
 
-/// Every secret that a call, or a step of it, uses, with the place of its arguments that names it.
+/// Every secret that a call, or a step of it, uses, with the place of its arguments that names it. What a pipeline names itself is not
+/// named again by the steps that it makes of that.
 pub fn used(requirement: &Requirement) -> Vec<(String, String)> {
     let own = requirement.uses.iter().map(|(pointer, name)| (pointer.clone(), name.clone()));
+    let is_other = |(_, name): &(String, String)| !requirement.uses.values().any(|own| own == name);
     let of_steps = requirement.steps.iter().flat_map(|step| {
         let parent = step.pointer.strip_suffix("/tool").unwrap_or(&step.pointer);
         let placed = |(pointer, name)| (format!("{parent}/arguments{pointer}"), name);
         used(&step.requirement).into_iter().map(placed).collect::<Vec<_>>()
     });
-    own.chain(of_steps).collect()
+    own.chain(of_steps.filter(is_other)).collect()
 }
 
 /// 400 where a call uses what is not there; names every such place.
@@ -116,8 +118,10 @@ mod tests {
             pointer: pointer.into(),
             requirement: requirement(uses),
         };
-        let steps =
-            vec![step("/steps/0/tool", &[("/secrets/A", "a")]), step("/steps/1/rollBack/tool", &[("/secrets/B", "b")])];
+        let steps = vec![
+            step("/steps/0/tool", &[("/secrets/A", "a"), ("/secrets/D", "c")]),
+            step("/steps/1/rollBack/tool", &[("/secrets/B", "b")]),
+        ];
         let pipeline = Requirement { steps, ..requirement(&[("/secrets/C", "c")]) };
         let used = used(&pipeline);
         let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
@@ -125,6 +129,7 @@ mod tests {
         let error = check_known(&used, &names(&["a"])).unwrap_err();
         assert_eq!(error.code, ErrorCode::InvalidArguments);
         let pointers = |at: usize| error.details["violations"][at]["pointer"].clone();
+        assert_eq!(error.details["violations"].as_array().map(Vec::len), Some(2));
         assert_eq!([pointers(0), pointers(1)], ["/secrets/C", "/steps/1/rollBack/arguments/secrets/B"]);
         assert_eq!(error.message, "secrets.C: there is no secret \"c\"; setSecret makes it");
     }

@@ -10,6 +10,7 @@ use utoipa::ToSchema;
 
 use super::create_sandbox::check_environment;
 use super::run_pipeline::{GUARDRAILS, Output, effects};
+use super::using_secrets;
 use crate::error::{Error, Result};
 use crate::events::EventSink;
 use crate::guardrails::{Annotations, Execution, Guardrails};
@@ -18,6 +19,7 @@ use crate::plan::{self, RollBack, Step};
 use crate::registry::{CallFacts, Context, Method, Route, Tool};
 use crate::sandbox::git::Clone;
 use crate::tenant::admission::SandboxClaim;
+use crate::tenant::secret_name::SecretName;
 
 /// Seconds that a build, or the tests, may take when the caller does not say.
 const DEFAULT_TIMEOUT_SECONDS: f64 = 600.0;
@@ -51,6 +53,10 @@ pub struct Input {
     #[serde(default)]
     #[schema(required = false)]
     pub env: BTreeMap<String, String>,
+    /// Variables of every command that get the values of named secrets, as createSandbox takes them. Needs the scope secrets:use.
+    #[serde(default)]
+    #[schema(required = false)]
+    pub secrets: BTreeMap<String, SecretName>,
     /// Bash command that builds, in the directory of the clone. Without it there is no such step.
     #[serde(default)]
     #[schema(min_length = 1, max_length = 100_000)]
@@ -90,6 +96,7 @@ impl Tool for DeployPipeline {
 
     fn claim(input: &Input, facts: &CallFacts<'_>) -> Result<SandboxClaim> {
         check_environment(&input.env)?;
+        using_secrets::check(&input.secrets, &input.env)?;
         for (pointer, command) in [("/build", &input.build), ("/test", &input.test)] {
             if command.as_ref().is_some_and(|command| command.contains('\0')) {
                 return Err(Error::invalid(pointer, "holds a NUL character"));
@@ -108,7 +115,7 @@ impl Tool for DeployPipeline {
         };
         let cloned = json!({
             "id": sandbox_id, "gitUrl": input.git_url, "gitBranch": input.git_branch, "gitTimeout": input.git_timeout,
-            "env": input.env, "expiresAfter": expires_after,
+            "env": input.env, "secrets": input.secrets, "expiresAfter": expires_after,
         });
         let undo =
             RollBack { tool: "destroySandbox".to_owned(), arguments: fields(json!({ "sandboxId": sandbox_id })) };

@@ -14,6 +14,8 @@ fn a_secret_is_masked_however_it_is_written() {
     let pieces = r#"printf "<${T:0:5}"; sleep .2; printf "${T:5:9}"; sleep .2; printf "${T:14}>""#;
     for (command, expected) in [
         ("echo $A_TOKEN$A_TOKEN", "[redacted][redacted]\n".to_owned()),
+        ("printf %s $A_TOKEN | base64 -w0", "[redacted]".to_owned()),
+        ("printf %s $A_TOKEN | od -An -v -tx1 | tr -d ' \\n'", "[redacted]".to_owned()),
         ("echo $PLAIN", "plain-value-0123456789\n".to_owned()),
         ("echo ${A_TOKEN%9}", format!("{}\n", &SECRET[..SECRET.len() - 1])),
         (&format!("T=$A_TOKEN; {pieces}"), "<[redacted]>".to_owned()),

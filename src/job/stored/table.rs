@@ -79,8 +79,10 @@ fn happen(job: &mut Stored, happening: Happening) -> Result<(), Error> {
     }
 }
 
-/// State after it; nothing where it is a conflict.
-const ASKED: [(State, [(Happening, Option<State>); 6]); 8] = [
+/// What happens, and the state after it; nothing where it is a conflict.
+type Row = [(Happening, Option<State>); 6];
+
+const ASKED: [(State, Row); 8] = [
     (AwaitingApproval, row([Some(Queued), Some(Rejected), Some(Cancelled), Some(Cancelled), None, None])),
     (Queued, row([None, None, Some(Cancelled), Some(Cancelled), None, None])),
     (Running, row([None, None, Some(Running), None, None, None])),
@@ -91,7 +93,7 @@ const ASKED: [(State, [(Happening, Option<State>); 6]); 8] = [
     (Rejected, row([None, None, None, None, None, None])),
 ];
 
-const fn row(after: [Option<State>; 6]) -> [(Happening, Option<State>); 6] {
+const fn row(after: [Option<State>; 6]) -> Row {
     let [approved, rejected, process, other, knowingly, retried] = after;
     [
         (Approved, approved),

@@ -79,10 +79,10 @@ fn happen(job: &mut Stored, happening: Happening) -> Result<(), Error> {
     }
 }
 
-/// A state, and what it becomes after each of these; nothing where that is refused.
-type Row = (State, [(Happening, Option<State>); 6]);
+/// What happens, and the state after it; nothing where it is a conflict.
+type Row = [(Happening, Option<State>); 6];
 
-const ASKED: [Row; 8] = [
+const ASKED: [(State, Row); 8] = [
     (AwaitingApproval, row([Some(Queued), Some(Rejected), Some(Cancelled), Some(Cancelled), None, None])),
     (Queued, row([None, None, Some(Cancelled), Some(Cancelled), None, None])),
     (Running, row([None, None, Some(Running), None, None, None])),
@@ -93,7 +93,7 @@ const ASKED: [Row; 8] = [
     (Rejected, row([None, None, None, None, None, None])),
 ];
 
-const fn row(after: [Option<State>; 6]) -> [(Happening, Option<State>); 6] {
+const fn row(after: [Option<State>; 6]) -> Row {
     let [approved, rejected, process, other, knowingly, retried] = after;
     [
         (Approved, approved),

@@ -48,8 +48,8 @@ async fn a_port_that_hangs_during_a_start_is_named_in_time_and_a_good_start_foll
     assert!(["port_not_ready", "container_start_failed"].contains(&problem.details["reason"].as_str().unwrap()));
     new.call("getSandbox", json!({})).await.problem(404, "not_found");
     assert_eq!(known.call("getSandbox", json!({})).await.ok()["state"], "error");
-    let gone = || async { stack.containers().is_empty().then_some(()) };
-    eventually("what never became ready does not go on", Duration::from_secs(30), gone).await;
+    let ended = || async { stack.running().is_empty().then_some(()) };
+    eventually("what never became ready does not go on", Duration::from_secs(30), ended).await;
     image.name("sandbox");
     assert_eq!(within("a call", START, known.sh("echo back")).await, "back\n");
     assert_eq!(known.call("getSandbox", json!({})).await.ok()["generation"], 2, "no failed start counts");

@@ -20,8 +20,8 @@ async fn refused_wake(stack: &ContainerStack, sandbox: &Sandbox, how: &str) -> V
     assert!(problem.retryable && problem.headers.contains_key("retry-after"), "{}", answer.text());
     assert!(!answer.text().contains("0a1b2c3d"), "the platform's own words are for the log: {}", answer.text());
     assert_eq!(sandbox.call("getSandbox", json!({})).await.ok()["state"], "error", "{how}");
-    let gone = || async { stack.containers().is_empty().then_some(()) };
-    eventually("no container of it is left", Duration::from_secs(30), gone).await;
+    let ended = || async { stack.running().is_empty().then_some(()) };
+    eventually("no container of it runs", Duration::from_secs(30), ended).await;
     stack.fail(sandbox, "").await;
     problem.details["reason"].clone()
 }

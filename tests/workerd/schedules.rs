@@ -13,7 +13,7 @@ use crate::jobs_survive::kill;
 
 const LIMIT: Duration = Duration::from_secs(90);
 
-fn now() -> i64 {
+pub fn now() -> i64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
     i64::try_from(since.as_millis()).unwrap()
 }

@@ -367,3 +367,27 @@ async fn a_key_uses_the_secrets_that_it_may() {
     let problem = root.call("createKey", &wrong).await.problem(400, "invalid_arguments");
     assert_eq!(problem.details["violations"][0]["pointer"], "/permissions/secrets");
 }
+
+#[tokio::test]
+async fn a_schedule_names_a_secret_and_gets_its_value_of_then() {
+    let (root, sandbox) = (Stack::shared().client(), Stack::shared().sandbox().await);
+    let mut secret = Secret::set(&root).await;
+    let at = cloudflare_ops::platform::rfc3339(crate::schedules::now() + 4_000);
+    let asked = json!({ "name": "a test", "tool": "exec", "arguments": secret.exec(&sandbox, ALMOST), "at": at });
+    let made = root.call("createSchedule", &asked).await.ok();
+    secret.replace(&root).await;
+    let path = format!("/v1/schedules/{}", made["scheduleId"].as_str().unwrap());
+    let told = || async {
+        let told = root.get(&path).await.ok();
+        (told["state"] == "ended" && told["lastOutcome"] == "succeeded").then_some(told)
+    };
+    let told = eventually("it was run", LIMIT, told).await;
+    let job = root.ended(told["lastJobId"].as_str().unwrap()).await;
+    assert_eq!(job["output"]["stdout"], secret.almost(), "{job}");
+    // To set one is no call that could be kept.
+    let value = json!({ "name": secret.name, "value": "0123456789" });
+    let asked = json!({ "name": "a test", "tool": "setSecret", "arguments": value, "at": at });
+    let refused = root.call("createSchedule", &asked).await;
+    assert_eq!((refused.status, refused.json()["code"].as_str()), (400, Some("invalid_arguments")));
+    assert!(!refused.text().contains("0123456789"), "{}", refused.text());
+}

@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 
 use super::record::{Call, LARGEST_ARGUMENTS};
 use crate::error::{Error, Result};
+use crate::guardrails::Execution;
 use crate::plan::placed;
 use crate::registry::CallFacts;
 use crate::tenant::permissions::Requirement;
@@ -21,6 +22,10 @@ pub fn call(tool: &str, arguments: &Map<String, Value>, facts: &CallFacts<'_>) -
         return Err(Error::invalid("/tool", format!("there is no tool {tool:?}; GET /v1/tools lists them")));
     };
     let tool = entry.description().name;
+    if entry.description().execution == Execution::Immediate {
+        let message = format!("what {tool} is given is not stored, so that no schedule calls it");
+        return Err(Error::invalid("/tool", message));
+    }
     let given = Value::Object(arguments.clone());
     if given.to_string().len() > LARGEST_ARGUMENTS {
         return Err(Error::invalid("/arguments", format!("have more than {LARGEST_ARGUMENTS} bytes of JSON")));

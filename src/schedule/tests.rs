@@ -352,6 +352,8 @@ fn a_call_is_one_that_its_tool_takes() {
     let call = checked("exec", json!({ "command": "make", "timeout": 5, "env": {} })).unwrap();
     assert_eq!((call.tool.as_str(), &call.recorded["command"]), ("exec", &json!("make")));
     assert_eq!(call.requirement.role, Role::Operator);
+    let named = checked("exec", json!({ "command": "make", "secrets": { "TOKEN": "npm" } })).unwrap();
+    assert_eq!(named.requirement.uses["/secrets/TOKEN"], "npm", "a secret is kept by its name");
     let step =
         |tool: &str, arguments: Value| json!({ "steps": [{ "name": "a", "tool": tool, "arguments": arguments }] });
     let pipeline = checked("runPipeline", step("exec", json!({ "command": "make" }))).unwrap();
@@ -362,6 +364,7 @@ fn a_call_is_one_that_its_tool_takes() {
         ("exec", json!({ "command": "a", "other": 1 }), "arguments.other: there is no such field"),
         ("exec", json!({ "command": "a", "dryRun": true }), "arguments.dryRun: a schedule acts"),
         ("exec", json!({ "command": "x".repeat(70_000) }), "arguments: have more than 65536 bytes"),
+        ("setSecret", json!({ "name": "a", "value": "12345678" }), "tool: what setSecret is given is not stored"),
         ("runSchedule", json!({ "scheduleId": "a" }), "tool: runSchedule is not called by a schedule"),
         ("runPipeline", step("runSchedule", json!({ "scheduleId": "a" })), "tool: runSchedule is not called"),
         ("runPipeline", step("exec", json!({})), "arguments.steps.0.arguments.command: is required"),

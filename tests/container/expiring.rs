@@ -1,6 +1,6 @@
 //! Ends that come by themselves, although nobody is there to bring them about, and creations that are asked for again.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use reqwest::Method;
@@ -10,12 +10,13 @@ use test_support::{ContainerOptions, ContainerStack, eventually, random_name};
 #[tokio::test]
 async fn a_container_whose_time_was_over_while_the_worker_was_down_goes_without_being_asked_for() {
     let stack = ContainerStack::start(ContainerOptions::default());
-    let sandbox = stack.sandbox_with(json!({"expiresAfter": 8})).await;
+    let sandbox = stack.sandbox_with(json!({"expiresAfter": 20})).await;
+    let due = Instant::now() + Duration::from_secs(20);
     let marker = random_name("down");
     sandbox.sh(&format!("(exec -a {marker} sleep 300) >&- 2>&- & echo")).await;
     // The launcher is killed too, so that nobody starts another one.
     stack.worker().kill();
-    tokio::time::sleep(Duration::from_secs(9)).await;
+    tokio::time::sleep_until((due + Duration::from_secs(1)).into()).await;
     assert_eq!(stack.running().len(), 1, "the container outlived its Worker");
     stack.worker().restart();
     let gone = || async { stack.containers().is_empty().then_some(()) };

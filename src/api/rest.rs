@@ -329,8 +329,8 @@ impl Door {
         let url = request.url().map_err(Error::internal)?;
         let query: Vec<(String, String)> =
             url.query_pairs().map(|(name, value)| (name.into_owned(), value.into_owned())).collect();
-        let takes_body = matches!(request.method(), worker::Method::Post | worker::Method::Put | worker::Method::Patch);
-        let body = if takes_body { body::json(request, &*self.backend.platform()).await? } else { None };
+        // Of every method: what a body says of a removal must not be passed over.
+        let body = body::json(request, &*self.backend.platform()).await?;
         routes::arguments(&entry.description().input_schema, body, query.into_iter(), path)
     }
 

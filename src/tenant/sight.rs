@@ -44,6 +44,12 @@ fn out_of_sight<T: 'static>() -> LocalBoxFuture<'static, Result<T>> {
     ready(Err(Error::new(ErrorCode::Forbidden, message))).boxed_local()
 }
 
+/// What is set for the tenant is set for sandboxes that the key does not see.
+fn out_of_reach<T: 'static>() -> LocalBoxFuture<'static, Result<T>> {
+    let message = "this is set for all sandboxes; a key that sees those of certain labels only cannot set it";
+    ready(Err(Error::new(ErrorCode::Forbidden, message))).boxed_local()
+}
+
 impl Tenant for Sight {
     fn list_sandboxes(&self, mut request: ListRequest) -> LocalBoxFuture<'_, Result<Listing>> {
         // Who asks for labels that contradict its own sees nothing.
@@ -94,8 +100,8 @@ impl Tenant for Sight {
         self.tenant.list_jobs(JobListRequest { seen_by, ..request })
     }
 
-    fn set_jobs(&self, settings: JobSettings) -> LocalBoxFuture<'_, Result<JobSettings>> {
-        self.tenant.set_jobs(settings)
+    fn set_jobs(&self, _: JobSettings) -> LocalBoxFuture<'_, Result<JobSettings>> {
+        out_of_reach()
     }
 
     fn metrics(&self, request: MetricsRequest) -> LocalBoxFuture<'_, Result<Report>> {
@@ -103,7 +109,10 @@ impl Tenant for Sight {
     }
 
     fn alerts(&self, request: AlertRequest) -> LocalBoxFuture<'_, Result<AlertReport>> {
-        self.tenant.alerts(request)
+        match request {
+            AlertRequest::List { .. } => self.tenant.alerts(request),
+            AlertRequest::SetBudget { .. } | AlertRequest::SetSettings(_) => out_of_reach(),
+        }
     }
 
     fn deliveries(&self, _: DeliveryListRequest) -> LocalBoxFuture<'_, Result<DeliveryListing>> {

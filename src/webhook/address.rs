@@ -12,7 +12,22 @@ use crate::error::{Error, ErrorCode, Result};
 pub const LONGEST_URL: usize = 2048;
 
 /// Ends of names that lead into somebody's own network.
-const PRIVATE_NAMES: [&str; 6] = ["localhost", "local", "internal", "lan", "home.arpa", "intranet"];
+const PRIVATE_NAMES: [&str; 14] = [
+    "localhost",
+    "localdomain",
+    "local",
+    "internal",
+    "intranet",
+    "lan",
+    "home",
+    "home.arpa",
+    "corp",
+    "private",
+    "svc",
+    "test",
+    "invalid",
+    "onion",
+];
 
 /// Whether a webhook may reach the operator's own network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,7 +106,11 @@ fn host(authority: &str) -> Option<Host> {
             (named(name)?, port)
         }
     };
-    port.is_none_or(|port| port.parse::<u16>().is_ok_and(|port| port > 0)).then_some(host)
+    port.is_none_or(is_port).then_some(host)
+}
+
+fn is_port(port: &str) -> bool {
+    port.starts_with(|first: char| matches!(first, '1'..='9')) && port.parse::<u16>().is_ok()
 }
 
 fn named(name: &str) -> Option<Host> {
@@ -216,6 +235,14 @@ mod tests {
             "x.home.arpa",
             "router.lan",
             "metadata",
+            "localhost.localdomain",
+            "kubernetes.default.svc",
+            "router.home",
+            "x.corp",
+            "x.private",
+            "x.test",
+            "x.invalid",
+            "x.onion",
             "１２７.0.0.1",
             "127。0。0。1",
             "%31%32%37.0.0.1",
@@ -246,6 +273,9 @@ mod tests {
             "https://example.com:0/",
             "https://example.com:99999/",
             "https://example.com:8x/",
+            "https://example.com:+80/",
+            "https://example.com:080/",
+            "https://example.com:/",
             "https://exa mple.com",
             "https://example.com/\n",
             "https://example.com/ü",

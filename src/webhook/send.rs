@@ -29,6 +29,15 @@ pub async fn send(url: &str, reach: Reach, keys: &Keys, id: &str, now: i64, body
             }
             Attempt::of_status(response.status())
         }
-        Err(error) => Attempt::Failed(error.to_string()),
+        Err(error) => Attempt::Failed(told(&error.to_string())),
+    }
+}
+
+/// The runtime does not say why it has no connection.
+fn told(error: &str) -> String {
+    if error.contains("internal error") {
+        "no connection to the host could be made".to_owned()
+    } else {
+        error.to_owned()
     }
 }

@@ -376,6 +376,10 @@ async fn a_dry_run_tells_and_changes_nothing() {
     // As a resource, of what is not there, and of what sleeps, which goes on sleeping.
     let told = root.send(root.request(Method::DELETE, &format!("/v1/sandboxes/{}?dryRun=true", sandbox.id))).await.ok();
     assert_eq!(told["sandboxStatus"], "running");
+    // A body counts with every method: one that is passed over would destroy.
+    let delete = || root.request(Method::DELETE, &format!("/v1/sandboxes/{}", sandbox.id));
+    assert_eq!(root.send(delete().json(&json!({ "dryRun": true }))).await.ok()["dryRun"], true);
+    root.send(delete().body("dryRun=true")).await.problem(400, "malformed_request");
     let none = json!({ "sandboxId": random_name("none"), "dryRun": true });
     assert!(root.call("destroySandbox", &none).await.ok()["effects"].to_string().contains("Nothing"));
     root.call("deleteFile", &json!({ "sandboxId": none["sandboxId"], "path": "a", "dryRun": true }))

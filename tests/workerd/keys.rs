@@ -115,6 +115,15 @@ async fn nobody_gives_away_more_than_they_have() {
     let problem = narrow.call("createKey", &wide).await.problem(403, "forbidden");
     assert_eq!(problem.details["field"], "permissions.sandboxLabels");
     made(&narrow, admin).await;
+    // What is set for the tenant is about sandboxes that it does not see.
+    let settings = [
+        ("setAlerts", json!({ "webhookUrl": "https://hooks.example.com/" })),
+        ("setBudget", json!({ "monthlyUsd": 1 })),
+        ("setJobRetention", json!({ "expiresAfter": 3600 })),
+    ];
+    for (tool, arguments) in settings {
+        narrow.call(tool, &arguments).await.problem(403, "forbidden");
+    }
     let (wide_id, wide) = made(&root, json!({ "role": "admin" })).await;
     for tool in ["rotateKey", "revokeKey"] {
         narrow.call(tool, &json!({ "keyId": wide_id })).await.problem(403, "forbidden");

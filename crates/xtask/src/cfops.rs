@@ -11,6 +11,6 @@ pub(crate) fn build() -> Result<PathBuf> {
     let binary = sandboxd::build_static("cfops")?;
     let megabytes = binary.metadata()?.len() as f64 / 1e6;
     terminal::note(&format!("{} ({megabytes:.1} MB)", binary.display()));
-    terminal::note(&format!("sudo install {} /usr/local/bin/   puts it onto the PATH", binary.display()));
+    terminal::note("`sudo install \"$(cargo xtask cfops)\" /usr/local/bin/` puts it onto the PATH");
     Ok(binary)
 }

@@ -75,7 +75,11 @@ fn start(command: Command) -> Result<ExitCode> {
         Command::Check => test::check(),
         Command::Build => build::from_command_line().map(|()| ExitCode::SUCCESS),
         Command::Openapi => openapi::write().map(|()| ExitCode::SUCCESS),
-        Command::Cfops => cfops::build().map(|_| ExitCode::SUCCESS),
+        Command::Cfops => cfops::build().map(|binary| {
+            // For `sudo install "$(cargo xtask cfops)" …`.
+            println!("{}", binary.display());
+            ExitCode::SUCCESS
+        }),
         Command::Image(options) => image::build(&options).map(|()| ExitCode::SUCCESS),
         Command::Bench(options) => bench::run(&options).map(|()| ExitCode::SUCCESS),
         Command::Deploy(options) => deploy::run(&options).map(|()| ExitCode::SUCCESS),

@@ -22,7 +22,7 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use family::Family;
 use probe::Probe;
-use secrets::Secrets;
+use secrets::{Secrets, private_folder};
 use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -208,6 +208,8 @@ fn start_worker(
     host_url: &str,
     port: u16,
 ) -> Result<std::path::PathBuf> {
+    // What the Worker stores, arguments of calls among it.
+    private_folder(&workspace::root().join(".wrangler"))?;
     let variables = folder.join("worker.env");
     secrets.write_worker_file(&variables, host_url)?;
     let log = workspace::logs().join("wrangler-dev.log");

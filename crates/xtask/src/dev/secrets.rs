@@ -2,9 +2,9 @@
 //! ignores. They reach the children by environment and by file, never by argument.
 
 use anyhow::{Context, Result, bail};
-use std::fs::{self, DirBuilder, OpenOptions};
+use std::fs::{self, DirBuilder, OpenOptions, Permissions};
 use std::io::{ErrorKind, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 pub(crate) struct Secrets {
@@ -17,14 +17,19 @@ const KEY: &str = "WORKER_API_KEY_SECRET";
 const HOST_TOKEN: &str = "SANDBOX_HOST_TOKEN";
 const SIGNING: &str = "SIGNING_SECRET";
 
+/// Makes a folder that only this user can enter, or makes it so.
+pub(crate) fn private_folder(folder: &Path) -> Result<()> {
+    let make = || {
+        DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+        fs::set_permissions(folder, Permissions::from_mode(0o700))
+    };
+    make().with_context(|| format!("cannot make {} a private folder", folder.display()))
+}
+
 impl Secrets {
     /// Those of an earlier start, or new ones.
     pub(crate) fn load(folder: &Path) -> Result<Self> {
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(folder)
-            .with_context(|| format!("cannot create {}", folder.display()))?;
+        private_folder(folder)?;
         let path = folder.join("dev.env");
         match fs::read_to_string(&path) {
             Ok(text) => {

@@ -89,3 +89,6 @@ fn check_strings(pointer: &str, value: &Value, redactor: &Redactor) -> Result<()
 fn escaped(name: &str) -> String {
     name.replace('~', "~0").replace('/', "~1")
 }
+
+#[cfg(test)]
+mod tests;

@@ -33,3 +33,6 @@ pub fn next(cron: &Cron, zones: &dyn Zones, zone: &str, now: i64) -> Option<i64>
     let start = Local::new(zones, zone, now.div_euclid(1000));
     cron.find_next_occurrence(&start, false).ok().map(|found| found.at * 1000).filter(|at| *at > now)
 }
+
+#[cfg(test)]
+mod tests;

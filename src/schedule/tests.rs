@@ -1,140 +1,17 @@
-//! Times of cron expressions, what becomes of due times, and what may be said of a schedule.
+//! What becomes of due times, and what may be said of a schedule.
 
-use proptest::prelude::*;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, json};
 
 use super::change::{Change, Expiry, first, when};
 use super::record::{Call, Counts, Overlap, Run, RunOutcome, Schedule, State, When};
 use super::turn::Next;
 use super::zone::UTC;
-use super::{arguments, cron};
-use crate::doubles::{Database, NoWaiting};
+use crate::doubles::Database;
 use crate::error::{Error, ErrorCode, Result};
 use crate::guardrails::Role;
-use crate::platform::{parse_rfc3339, rfc3339};
-use crate::registry::CallFacts;
 use crate::tenant::permissions::Requirement;
-use crate::tools;
-use redaction::Redactor;
 
 const MINUTE: i64 = 60_000;
-
-fn millis(text: &str) -> i64 {
-    parse_rfc3339(text).unwrap()
-}
-
-/// The next times of an expression, in UTC, without seconds.
-fn times(expression: &str, zone: &str, from: &str, count: usize) -> Vec<String> {
-    let cron = cron::parse(expression).unwrap();
-    let mut at = millis(from);
-    let next = || {
-        at = cron::next(&cron, &Database, zone, at).unwrap();
-        rfc3339(at).replace(":00.000Z", "")
-    };
-    std::iter::repeat_with(next).take(count).collect()
-}
-
-#[test]
-fn an_expression_comes_when_clocks_of_its_zone_show_it() {
-    let friday = "2026-11-27T10:00:30Z";
-    let table = [
-        ("*/20 * * * *", UTC, vec!["2026-11-27T10:20", "2026-11-27T10:40", "2026-11-27T11:00"]),
-        ("0 6 * * MON-FRI", UTC, vec!["2026-11-30T06:00", "2026-12-01T06:00"]),
-        ("0 6 * * *", "Europe/Berlin", vec!["2026-11-28T05:00"]),
-        ("30 5 * * *", "Asia/Kolkata", vec!["2026-11-28T00:00"]),
-        ("0 0 29 2 *", UTC, vec!["2028-02-29T00:00", "2032-02-29T00:00"]),
-        ("0 12 L * *", UTC, vec!["2026-11-30T12:00", "2026-12-31T12:00"]),
-        // Either of the two days, as in every cron.
-        ("0 0 1 * SUN", UTC, vec!["2026-11-29T00:00", "2026-12-01T00:00"]),
-    ];
-    for (expression, zone, expected) in table {
-        assert_eq!(times(expression, zone, friday, expected.len()), expected, "{expression} {zone}");
-    }
-    // A time that is due is not due again.
-    assert_eq!(times("0 10 * * *", UTC, "2026-11-27T10:00:00Z", 1), ["2026-11-28T10:00"]);
-}
-
-#[test]
-fn where_clocks_change_each_time_comes_once_and_steps_go_on() {
-    // 02:00 is 03:00 in the night of the 29th of March 2026, and 03:00 is 02:00 in that of the 25th of October.
-    let berlin = "Europe/Berlin";
-    let spring = times("30 2 * * *", berlin, "2026-03-27T12:00:00Z", 3);
-    assert_eq!(
-        spring,
-        ["2026-03-28T01:30", "2026-03-29T01:00", "2026-03-30T00:30"],
-        "left out, so the first moment after"
-    );
-    let autumn = times("30 2 * * *", berlin, "2026-10-24T12:00:00Z", 2);
-    assert_eq!(autumn, ["2026-10-25T00:30", "2026-10-26T01:30"], "twice, so the first of them");
-    let steps = times("*/30 * * * *", berlin, "2026-10-24T23:45:00Z", 6);
-    let expected = [
-        "2026-10-25T00:00",
-        "2026-10-25T00:30",
-        "2026-10-25T01:00",
-        "2026-10-25T01:30",
-        "2026-10-25T02:00",
-        "2026-10-25T02:30",
-    ];
-    assert_eq!(steps, expected);
-    let steps = times("*/30 * * * *", berlin, "2026-03-29T00:15:00Z", 3);
-    assert_eq!(steps, ["2026-03-29T00:30", "2026-03-29T01:00", "2026-03-29T01:30"]);
-    // Half an hour, and a zone south of the equator.
-    let howe = times("15 2 * * *", "Australia/Lord_Howe", "2026-10-03T00:00:00Z", 2);
-    assert_eq!(howe, ["2026-10-03T15:30", "2026-10-04T15:15"]);
-}
-
-#[test]
-fn what_is_no_expression_is_refused_and_so_is_one_that_never_comes() {
-    for (bad, text) in [
-        ("", "has 0 fields"),
-        ("* * * *", "has 4 fields"),
-        ("* * * * * *", "has 6 fields"),
-        ("@hourly", "has 1 fields"),
-        ("60 * * * *", "is no cron expression"),
-        ("* * * * MON-", "is no cron expression"),
-        ("é * * * *", "has 5 fields"),
-        (&"*".repeat(101), "has more than 100 bytes"),
-    ] {
-        assert!(cron::parse(bad).unwrap_err().starts_with(text), "{bad:?}: {:?}", cron::parse(bad));
-    }
-    let never = When::Cron { expression: "0 0 30 2 *".into(), time_zone: UTC.into() };
-    let begun = std::time::Instant::now();
-    assert_eq!(first(&never, None, &Database, 0).unwrap_err().message, "cron: never comes");
-    // Far below a second even where this is slow.
-    assert!(begun.elapsed().as_secs() < 10, "{:?}", begun.elapsed());
-}
-
-proptest! {
-    /// A panic would end the Worker.
-    #[test]
-    fn no_text_is_too_much_for_the_parser(
-        text in "[0-9*/,L#W?@A-Z -]{0,40}", noise in ".{0,60}", now in 0_i64..4_000_000_000_000,
-        zone in prop::sample::select(vec!["UTC", "Europe/Berlin", "America/St_Johns", "Pacific/Apia"]),
-    ) {
-        for text in [&text, &noise] {
-            let _ = cron::parse(text);
-        }
-        let fields: Vec<&str> = text.split_whitespace().chain(["*"; 5]).take(5).collect();
-        if let Ok(cron) = cron::parse(&fields.join(" ")) {
-            let next = cron::next(&cron, &Database, zone, now);
-            prop_assert!(next.is_none_or(|next| next > now && next % 1000 == 0));
-        }
-    }
-
-    /// Two runs are a minute apart at least, whatever clocks do.
-    #[test]
-    fn two_times_are_a_minute_apart(hour in 0..24_u32, step in 1..30_u32, zone in prop::sample::select(vec!["Europe/London", "America/New_York"])) {
-        for expression in [format!("*/{step} * * * *"), format!("{step} {hour} * * *"), format!("0,{step} */{} * * *", hour.max(1))] {
-            let cron = cron::parse(&expression).unwrap();
-            let mut at = millis("2026-03-28T12:00:00Z");
-            for _ in 0..100 {
-                let next = cron::next(&cron, &Database, zone, at).unwrap();
-                prop_assert!(next - at >= MINUTE || at == millis("2026-03-28T12:00:00Z"), "{}: {} {}", expression, at, next);
-                at = next;
-            }
-        }
-    }
-}
 
 fn schedule(when: When, now: i64) -> Schedule {
     let requirement = Requirement::of("exec", Role::Operator);
@@ -339,61 +216,4 @@ fn a_time_is_named_in_one_way_and_comes() {
     let early = first(&every, Some(5_000), &Database, 1_000).unwrap_err();
     assert_eq!(early.message, "expiresAt: is before the first time, which is 1971-01-01T00:00:00.000Z");
     assert_eq!(first(&every, Some(1_000), &Database, 1_000).unwrap_err().message, "expiresAt: is not in the future");
-}
-
-fn checked(tool: &str, given: Value) -> Result<Call> {
-    let (registry, redactor) = (tools::registry(), Redactor::new(["a-known-secret"]));
-    let facts = CallFacts { streams: true, registry: &registry, platform: &NoWaiting, redactor: &redactor };
-    arguments::call(tool, given.as_object().unwrap(), &facts)
-}
-
-#[test]
-fn a_call_is_one_that_its_tool_takes() {
-    let call = checked("exec", json!({ "command": "make", "timeout": 5, "env": {} })).unwrap();
-    assert_eq!((call.tool.as_str(), &call.recorded["command"]), ("exec", &json!("make")));
-    assert_eq!(call.requirement.role, Role::Operator);
-    let named = checked("exec", json!({ "command": "make", "secrets": { "TOKEN": "npm" } })).unwrap();
-    assert_eq!(named.requirement.uses["/secrets/TOKEN"], "npm", "a secret is kept by its name");
-    let step =
-        |tool: &str, arguments: Value| json!({ "steps": [{ "name": "a", "tool": tool, "arguments": arguments }] });
-    let pipeline = checked("runPipeline", step("exec", json!({ "command": "make" }))).unwrap();
-    assert_eq!(pipeline.requirement.steps[0].requirement.tool, "exec");
-    for (tool, given, message) in [
-        ("nothing", json!({}), "tool: there is no tool \"nothing\""),
-        ("exec", json!({}), "arguments.command: is required"),
-        ("exec", json!({ "command": "a", "other": 1 }), "arguments.other: there is no such field"),
-        ("exec", json!({ "command": "a", "dryRun": true }), "arguments.dryRun: a schedule acts"),
-        ("exec", json!({ "command": "x".repeat(70_000) }), "arguments: have more than 65536 bytes"),
-        ("setSecret", json!({ "name": "a", "value": "12345678" }), "tool: what setSecret is given is not stored"),
-        ("runSchedule", json!({ "scheduleId": "a" }), "tool: runSchedule is not called by a schedule"),
-        ("runPipeline", step("runSchedule", json!({ "scheduleId": "a" })), "tool: runSchedule is not called"),
-        ("runPipeline", step("exec", json!({})), "arguments.steps.0.arguments.command: is required"),
-    ] {
-        let error = checked(tool, given).unwrap_err();
-        assert!(error.message.starts_with(message) && error.code == ErrorCode::InvalidArguments, "{}", error.message);
-    }
-}
-
-#[test]
-fn what_may_be_secret_is_refused_by_its_field_and_never_repeated() {
-    let step = |arguments: Value| json!({ "steps": [{ "name": "a", "tool": "exec", "arguments": arguments }] });
-    let key = format!("curl -H cfo_default_{}_{}", "0".repeat(32), "a".repeat(64));
-    for (tool, given, field) in [
-        ("exec", json!({ "command": "a", "env": { "MODE": "x-hidden-x" } }), "arguments.env.MODE"),
-        ("exec", json!({ "command": "a", "stdin": "x-hidden-x" }), "arguments.stdin"),
-        ("writeFile", json!({ "sandboxId": "a", "path": "b", "content": "x-hidden-x" }), "arguments.content"),
-        (
-            "runPipeline",
-            step(json!({ "command": "a", "env": { "A/B": "x-hidden-x" } })),
-            "arguments.steps.0.arguments.env.A/B",
-        ),
-        ("createSandbox", json!({ "gitUrl": "https://u:x-hidden-x@host/a" }), "arguments.gitUrl"),
-        ("exec", json!({ "command": "git clone https://x-hidden-x@host/a" }), "arguments.command"),
-        ("exec", json!({ "command": key }), "arguments.command"),
-        ("exec", json!({ "command": "echo a-known-secret" }), "arguments.command"),
-    ] {
-        let error = checked(tool, given).unwrap_err();
-        assert!(error.message.starts_with(&format!("{field}: ")), "{}", error.message);
-        assert!(!serde_json::to_string(&error).unwrap().contains("x-hidden-x"), "{error:?}");
-    }
 }

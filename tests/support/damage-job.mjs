@@ -11,7 +11,8 @@ for (const name of files) {
   const database = new DatabaseSync(join(storage, name));
   const has = database.prepare("SELECT count(*) AS count FROM sqlite_master WHERE name = 'job'").get().count > 0;
   const rows = has ? database.prepare("SELECT stored FROM job").all() : [];
-  if (rows.some((row) => JSON.parse(row.stored).job.jobId === jobId)) {
+  // As text: another one may be damaged already.
+  if (rows.some((row) => row.stored.startsWith(`{"job":{"jobId":"${jobId}"`) && row.stored.length > 40)) {
     database.prepare("UPDATE job SET stored = substr(stored, 1, 40)").run();
     damaged += 1;
   }

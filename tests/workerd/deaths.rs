@@ -12,7 +12,7 @@ use test_support::{
 async fn long_command(sandbox: &Sandbox, marker: &str) -> EventStream {
     let command = format!("echo begun; echo ran >> count; sleep 300; : {marker}");
     let mut stream = sandbox.open_stream(json!({"command": command, "timeout": 600})).await;
-    let first = within("the first output", Duration::from_secs(10), stream.next()).await.unwrap();
+    let first = within("the first output", Duration::from_secs(60), stream.next()).await.unwrap();
     assert_eq!(first.name, "stdout");
     stream
 }

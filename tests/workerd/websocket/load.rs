@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::json;
-use test_support::{Stack, StackOptions, resident_bytes};
+use test_support::{Stack, StackOptions, eventually, resident_bytes};
 
 const MIB: u64 = 1024 * 1024;
 
@@ -39,7 +39,7 @@ async fn a_slow_reader_of_200_mb_never_grows_the_workers_memory() {
     }
     assert_eq!(length, 200_000_000);
     let grown = most - before;
-    assert!(grown < 100 * MIB, "{} MiB more than {} MiB", grown / MIB, before / MIB);
+    assert!(grown < 150 * MIB, "{} MiB more than {} MiB", grown / MIB, before / MIB);
 }
 
 #[tokio::test]
@@ -54,6 +54,18 @@ async fn who_sends_without_reading_is_closed() {
     while sent < 100_000 && socket.try_send_text(&bad).await {
         sent += 1;
     }
+    // What was sent may wait in the machine's buffers. Whoever reads before it was all looked at takes the answers after all.
+    let mut ticks = processor_ticks(workerd);
+    let rests = || {
+        let before = std::mem::replace(&mut ticks, processor_ticks(workerd));
+        let used = ticks - before;
+        async move {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            (used < 5).then_some(())
+        }
+    };
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    eventually("nothing is left to be looked at", Duration::from_secs(300), rests).await;
     let grown = resident_bytes(workerd).unwrap().saturating_sub(before);
     assert!(grown < 150 * MIB, "{} MiB more after {sent} messages", grown / MIB);
     assert_eq!(socket.closed().await.0, 4410);

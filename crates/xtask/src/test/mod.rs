@@ -176,7 +176,7 @@ fn stack_tests(tier: Tier) -> Result<Command> {
         stack_command(&["test", "--package", "cloudflare-ops", "--features", "integration", "--test", tier.name()])?;
     if tier == Tier::Workerd {
         // They wait for the stack most of the time, so that more of them than processors run at once.
-        command.env("RUST_TEST_THREADS", "8");
+        command.env("RUST_TEST_THREADS", "6");
     }
     if tier == Tier::Clients {
         command.env("CLOUDFLARE_OPS_CFOPS", sandboxd::build_static("cfops")?);

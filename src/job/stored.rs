@@ -6,6 +6,7 @@ use super::record::{Again, Cancellation, Change, Decision, Job, KILLED, Order, S
 use super::state::{Event, InvalidTransition, State};
 use crate::error::{Error, ErrorCode};
 use crate::events::Process;
+use crate::identifier::SandboxId;
 use crate::tenant::credential::{Credential, Principal};
 
 /// First and longest pause after an attempt that did not begin, or a report that was not taken, in milliseconds.
@@ -334,6 +335,10 @@ impl Stored {
         self.job.attempts += 1;
         self.job.begun_at = Some(now);
         self.process = None;
+        // Another attempt makes another one.
+        if self.job.sandbox_created_at.is_none() {
+            self.job.sandbox_id = None;
+        }
         if self.planned_by.is_none() && self.is_pipeline() {
             self.planned_by = Some(self.attempt_id());
         }
@@ -373,6 +378,16 @@ impl Stored {
         };
         self.job.exit_code = exit_code;
         self.end(event, error, now)
+    }
+
+    /// The sandbox became known that it runs in or made, where it named none that was there. Whether that is news.
+    pub fn runs_in(&mut self, sandbox_id: SandboxId) -> bool {
+        let is_news = self.job.sandbox_created_at.is_none() && self.job.sandbox_id.as_ref() != Some(&sandbox_id);
+        if is_news {
+            self.job.sandbox_id = Some(sandbox_id);
+            self.job.version += 1;
+        }
+        is_news
     }
 
     /// What an error told beside its text is kept elsewhere.

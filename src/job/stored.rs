@@ -6,7 +6,6 @@ use super::record::{Again, Cancellation, Change, Decision, Job, KILLED, Order, S
 use super::state::{Event, InvalidTransition, State};
 use crate::error::{Error, ErrorCode};
 use crate::events::Process;
-use crate::identifier::SandboxId;
 use crate::tenant::credential::{Credential, Principal};
 
 /// First and longest pause after an attempt that did not begin, or a report that was not taken, in milliseconds.
@@ -380,16 +379,6 @@ impl Stored {
         self.end(event, error, now)
     }
 
-    /// The sandbox became known that it runs in or made, where it named none that was there. Whether that is news.
-    pub fn runs_in(&mut self, sandbox_id: SandboxId) -> bool {
-        let is_news = self.job.sandbox_created_at.is_none() && self.job.sandbox_id.as_ref() != Some(&sandbox_id);
-        if is_news {
-            self.job.sandbox_id = Some(sandbox_id);
-            self.job.version += 1;
-        }
-        is_news
-    }
-
     /// What an error told beside its text is kept elsewhere.
     pub fn keep_no_details(&mut self) {
         if let Some(error) = self.job.error.as_mut() {
@@ -465,6 +454,7 @@ fn pause(failures: u32) -> i64 {
 }
 
 mod place;
+mod sandbox;
 
 #[cfg(test)]
 mod table;

@@ -240,7 +240,7 @@ mod tests {
             "order": { "tenant": "t", "requirement": requirement, "recorded": {} },
             "output": { "said": "hunter2" },
             "details": { "actual": "hunter2" },
-            "steps": [{ "name": "a", "tool": "exec", "progress": { "call": failed, "rollBack": failed } }],
+            "steps": [{ "name": "a", "tool": "exec", "rollBackTool": "exec", "progress": { "call": failed, "rollBack": failed } }],
         }))
         .unwrap()
     }

@@ -99,6 +99,8 @@ pub enum Approval {
     #[default]
     NotNeeded,
     Needed,
+    /// Not needed, nor asked for by a rule about what is destructive: it only ends what goes on, and must not wait for that.
+    Brake,
 }
 
 /// How a call runs.

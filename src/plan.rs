@@ -9,8 +9,9 @@
 //! ```
 //!
 //! Steps run one after the other. Once one has failed, only those run that are for that (`onFailure`, `always`). After the last step
-//! of a pipeline that failed or was cancelled, the roll-backs of all steps that began run, the last first, also those of a step that
-//! failed: it may have done a part of its work. A roll-back that fails does not keep the others from running.
+//! of a pipeline that failed or was cancelled, the roll-backs of all steps that may have acted run, the last first, also those of a step
+//! that failed: it may have done a part of its work. What surely did nothing is not undone (`acted.rs`). A roll-back that fails does not
+//! keep the others from running.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -44,7 +45,8 @@ pub struct Step {
     /// When it runs; default `onSuccess`.
     #[serde(default)]
     pub condition: Option<Condition>,
-    /// What undoes it, if the pipeline fails or is cancelled.
+    /// What undoes it, if the pipeline fails or is cancelled. It runs where the step may have acted: not where it was refused, nor where its
+    /// answer says that it made nothing (`created` is false).
     #[serde(default)]
     pub roll_back: Option<RollBack>,
     /// Whether the pipeline goes on as if it had succeeded when it fails; default false.
@@ -90,8 +92,11 @@ pub enum StepState {
     /// It was not reached.
     #[default]
     Pending,
-    /// It was asked for, and is not over: it may wait for an approval, or for its turn.
+    /// It was asked for, and is not over: it may wait for its turn.
     Running,
+    /// Somebody has to approve it first. The word of its job's state.
+    #[serde(rename = "awaiting_approval")]
+    AwaitingApproval,
     Succeeded,
     Failed,
     /// Its condition did not hold.
@@ -104,19 +109,35 @@ pub enum StepState {
     RolledBack,
 }
 
-/// What is known of a call of a step.
+/// What is known of a call of a step, or of its roll-back.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Call {
     pub state: StepState,
     /// Its id, which is that of its job.
     pub call_id: Option<String>,
+    /// Whether that job was seen: it is not asked for again.
+    pub is_a_job: bool,
     pub started_at: Option<i64>,
     pub ended_at: Option<i64>,
     /// Whether it may have acted.
     pub has_begun: bool,
     pub exit_code: Option<i32>,
     pub error: Option<Error>,
+}
+
+impl Call {
+    /// Whether it was asked for and is not over.
+    pub fn is_under_way(&self) -> bool {
+        matches!(self.state, StepState::Running | StepState::AwaitingApproval)
+    }
+
+    /// The same once its job was seen in that state.
+    pub fn seen(&self, state: State) -> Self {
+        let is_waiting = state == State::AwaitingApproval;
+        let state = if is_waiting { StepState::AwaitingApproval } else { StepState::Running };
+        Self { state, is_a_job: true, ..self.clone() }
+    }
 }
 
 /// How a step stands, and its roll-back where there was need of one.
@@ -168,8 +189,8 @@ pub enum Outcome {
 pub fn next(steps: &[Step], progress: &[Progress], is_cancelled: bool) -> Next {
     let at = |index: usize| progress.get(index).cloned().unwrap_or_default();
     let states: Vec<StepState> = (0..steps.len()).map(|index| at(index).call.state).collect();
-    if let Some(running) = states.iter().position(|state| *state == StepState::Running) {
-        return Next::Run(running);
+    if let Some(under_way) = (0..steps.len()).find(|index| at(*index).call.is_under_way()) {
+        return Next::Run(under_way);
     }
     let fault = fault(steps, &states);
     if let Some((pending, step)) =
@@ -186,7 +207,7 @@ pub fn next(steps: &[Step], progress: &[Progress], is_cancelled: bool) -> Next {
     let Some(fault) = fault else { return Next::End(Outcome::Succeeded) };
     let undone = |(index, step): &(usize, &Step)| {
         let Progress { call, roll_back } = at(*index);
-        let is_due = roll_back.is_none_or(|call| matches!(call.state, StepState::Pending | StepState::Running));
+        let is_due = roll_back.is_none_or(|call| call.state == StepState::Pending || call.is_under_way());
         step.roll_back.is_some() && call.has_begun && is_due
     };
     if let Some((index, _)) = steps.iter().enumerate().rev().find(undone) {
@@ -232,10 +253,11 @@ pub fn label(step: &Step, is_roll_back: bool) -> String {
     if is_roll_back { format!("rollBack:{}", step.name) } else { step.name.clone() }
 }
 
-/// How a call stands whose job is over and answered this.
-pub fn ended(call: Call, job: &Job, output: Option<&Value>, expect: &Map<String, Value>) -> Call {
+/// How a call stands whose job is over and answered this; `may_have_acted` as its tool judges it, if it began.
+pub fn ended(call: Call, job: &Job, may_have_acted: bool, output: Option<&Value>, expect: &Map<String, Value>) -> Call {
     let now = job.ended_at.unwrap_or(job.updated_at);
-    let over = Call { ended_at: Some(now), has_begun: job.attempts > 0, exit_code: job.exit_code, ..call };
+    let has_begun = job.attempts > 0 && may_have_acted;
+    let over = Call { ended_at: Some(now), has_begun, exit_code: job.exit_code, ..call };
     match job.state {
         State::Succeeded => match unexpected(job.exit_code, output, expect) {
             None => Call { state: StepState::Succeeded, ..over },
@@ -281,40 +303,13 @@ pub fn refused(call: Call, error: Error, is_unwanted: bool, now: i64) -> Refused
     Refused::Over(Call { state, has_begun: may_be_a_job, ended_at: Some(now), error, ..call })
 }
 
-/// Why an answer is not the one that its step asks for.
-fn unexpected(exit_code: Option<i32>, output: Option<&Value>, expect: &Map<String, Value>) -> Option<Error> {
-    let failed = |message: String| Some(Error::new(ErrorCode::StepFailed, message));
-    if let Some(code) = exit_code.filter(|code| *code != 0 && !expect.contains_key(EXIT_CODE)) {
-        return failed(format!("the command ended with exit code {code}"));
-    }
-    for (name, wanted) in expect {
-        let told = match (name.as_str(), exit_code, output) {
-            (EXIT_CODE, Some(code), _) => Some(Value::from(code)),
-            (_, _, Some(output)) => Some(output.get(name).cloned().unwrap_or_default()),
-            (_, _, None) => None,
-        };
-        match told {
-            Some(told) if told == *wanted => {}
-            Some(told) => return failed(format!("{name} is {}, expected {}", shown(&told), shown(wanted))),
-            None => {
-                return failed(format!("the answer was too long to be kept, so that {name} could not be looked at"));
-            }
-        }
-    }
-    None
-}
-
-/// Longest value that a message repeats, in bytes.
-const LONGEST_SHOWN: usize = 200;
-
-fn shown(value: &Value) -> String {
-    let text = value.to_string();
-    text.get(..text.floor_char_boundary(LONGEST_SHOWN)).unwrap_or_default().to_owned()
-}
-
+mod acted;
 mod checked;
+mod expected;
 mod outcome;
+pub use acted::Ending;
 pub use checked::{check, placed, requirements, unrecorded};
+use expected::unexpected;
 pub use outcome::{cancellation, failure, loss};
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ use crate::error::{Error, Result};
 use crate::events::{EventSink, Resumed};
 use crate::guardrails::{Annotations, Execution, Guardrails, Scope};
 use crate::named::{Named, Places};
-use crate::plan::{self, Step};
+use crate::plan::{self, Ending, Step};
 use crate::platform::Platform;
 use crate::preview::{self, DryRun};
 use crate::raw::{RawContract, RawRequest, RawResponse, RawTool};
@@ -159,6 +159,12 @@ pub trait Tool: 'static {
         Self::GUARDRAILS.unrecorded_arguments.iter().map(|pointer| (*pointer).to_owned()).collect()
     }
 
+    /// Whether a call that began and ended so may have changed something that can be undone: where it surely did not, the roll-back of its
+    /// step does not run.
+    fn may_have_acted(ending: &Ending) -> bool {
+        ending.may_have_acted()
+    }
+
     /// What the call would do, a sentence each, found out without changing anything. Only asked of tools that are destructive.
     fn preview(context: Context, _input: Self::Input) -> impl Future<Output = Result<Vec<String>>> {
         std::future::ready(preview::in_sandbox(&context, format!("{}.", Self::ANNOTATIONS.title)))
@@ -233,6 +239,7 @@ pub struct Entry {
     prepare: fn(Value, &CallFacts<'_>) -> Result<Prepared<Value>>,
     plan: fn(Value, &str) -> Result<Vec<Step>>,
     unrecorded: fn(&Value, &Registry) -> Vec<String>,
+    may_have_acted: fn(&Ending) -> bool,
     prepare_raw: Option<PrepareRaw>,
 }
 
@@ -260,6 +267,7 @@ impl Entry {
             prepare: prepare::<T>,
             plan: plan::<T>,
             unrecorded: T::unrecorded,
+            may_have_acted: T::may_have_acted,
             prepare_raw: None,
         }
     }
@@ -305,6 +313,11 @@ impl Entry {
     /// JSON pointers of arguments of this call whose values the audit leaves out.
     pub fn unrecorded(&self, arguments: &Value, registry: &Registry) -> Vec<String> {
         (self.unrecorded)(arguments, registry)
+    }
+
+    /// Whether a call that began and ended so may have changed something that can be undone.
+    pub fn may_have_acted(&self, ending: &Ending) -> bool {
+        (self.may_have_acted)(ending)
     }
 
     /// Validates `arguments` and makes the call ready; the first error is the verdict on the call.

@@ -8,6 +8,7 @@ use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
 
 use super::actor::Inner;
+use super::run;
 use crate::call::Backend;
 use crate::error::Result;
 use crate::events::{Channel, Event, EventSink, Process, ReaderGone};
@@ -65,13 +66,20 @@ impl EventSink for Follower {
 }
 
 impl Inner {
-    fn note_process(&self, process: &Process) -> Result<()> {
+    fn note_process(self: &Rc<Self>, process: &Process) -> Result<()> {
         let mut stored = self.existing()?;
         if stored.process.as_ref() == Some(process) {
             return Ok(());
         }
         stored.process = Some(process.clone());
-        self.save(&stored)
+        let is_news = stored.runs_in(process.sandbox_id.clone());
+        self.save(&stored)?;
+        if is_news {
+            let telling = self.clone();
+            // What is not told now is told at the end.
+            self.platform.background(async move { drop(run::report(&telling).await) }.boxed_local());
+        }
+        Ok(())
     }
 }
 

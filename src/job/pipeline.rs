@@ -148,7 +148,7 @@ fn finish(inner: &Rc<Inner>, steps: &[Step], progress: &[Progress], outcome: Out
 pub(super) async fn end(inner: &Rc<Inner>, wish: Cancellation) -> Result<()> {
     let stored = inner.existing()?;
     let steps = inner.plan(&stored)?;
-    let running = inner.progress(steps.len())?.into_iter().find(|step| step.call.state == StepState::Running);
+    let running = inner.progress(steps.len())?.into_iter().find(|step| step.call.is_under_way());
     if let Some(call_id) = running.and_then(|step| step.call.call_id) {
         let trace = Trace::of_request(None, None, random);
         let backend = WorkersBackend::of_object(inner.env.clone(), inner.state.clone(), trace);

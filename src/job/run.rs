@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::actor::Inner;
 use super::follower::Follower;
@@ -17,6 +17,7 @@ use crate::error::{Error, ErrorCode, Result};
 use crate::events::{Process, Resumed};
 use crate::fetch_error::Repeat;
 use crate::guardrails::Execution;
+use crate::identifier::SandboxId;
 use crate::platform::{Platform, within};
 use crate::tenant::idempotency::{Answer, is_kept};
 use crate::trace::Trace;
@@ -117,9 +118,12 @@ async fn carry_out(inner: &Rc<Inner>, stored: Stored, resumes: Option<Resumed>) 
     if let Err(error) = &answered.result {
         inner.keep_details(&json!(error.details))?;
     }
+    if let (true, Some(sandbox_id)) = (answered.has_begun, sandbox_of(&answered.result)) {
+        stored.runs_in(sandbox_id);
+    }
     match answered.result {
         Ok(Reply::Output(output)) => {
-            let exit_code = output.get("exitCode").and_then(serde_json::Value::as_i64);
+            let exit_code = output.get("exitCode").and_then(Value::as_i64);
             inner.keep_output(&output)?;
             stored.ended(None, exit_code.and_then(|code| i32::try_from(code).ok()), now)?;
         }
@@ -138,6 +142,16 @@ async fn carry_out(inner: &Rc<Inner>, stored: Stored, resumes: Option<Resumed>) 
     stored.keep_no_details();
     inner.save(&stored)?;
     Ok(true)
+}
+
+/// The sandbox that an answer names.
+fn sandbox_of(result: &Result<Reply<Value>>) -> Option<SandboxId> {
+    let named = match result {
+        Ok(Reply::Output(output)) => output.get("sandboxId"),
+        Ok(Reply::Job(_)) => None,
+        Err(error) => error.details.get("sandboxId"),
+    };
+    SandboxId::parse(named?.as_str()?).ok()
 }
 
 /// Whether the tool says that calling it twice does what calling it once does.

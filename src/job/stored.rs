@@ -334,6 +334,10 @@ impl Stored {
         self.job.attempts += 1;
         self.job.begun_at = Some(now);
         self.process = None;
+        // Another attempt makes another one.
+        if self.job.sandbox_created_at.is_none() {
+            self.job.sandbox_id = None;
+        }
         if self.planned_by.is_none() && self.is_pipeline() {
             self.planned_by = Some(self.attempt_id());
         }
@@ -450,6 +454,7 @@ fn pause(failures: u32) -> i64 {
 }
 
 mod place;
+mod sandbox;
 
 #[cfg(test)]
 mod table;

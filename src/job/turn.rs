@@ -13,7 +13,7 @@ use crate::api::rest;
 use crate::call::{Backend, Reply, StepCall};
 use crate::error::{Error, ErrorCode, Result};
 use crate::events::Channel;
-use crate::plan::{self, Call, Progress, Refused, SHORTEST_PAUSE, Step, StepState};
+use crate::plan::{self, Call, Ending, Progress, Refused, SHORTEST_PAUSE, Step, StepState};
 use crate::platform::Platform;
 use crate::services::Jobs;
 use crate::trace::Trace;
@@ -57,10 +57,11 @@ impl<'a> Turn<'a> {
     pub(super) async fn carry_out(&self) -> Result<Option<i64>> {
         // 1. That it is asked for is stored before it is, so that it is told, and its output is that of this step.
         let call = self.begun()?;
-        // 2. The same call again finds the job that it became.
-        match self.ask().await {
-            Ok(()) => {}
-            Err(error) => return self.refused(call, error),
+        // 2. The same call again finds the job that it became; once that was seen there is no need to ask.
+        if !call.is_a_job
+            && let Err(error) = self.ask().await
+        {
+            return self.refused(call, error);
         }
         // 3. Its end.
         match self.follow().await {
@@ -86,9 +87,13 @@ impl<'a> Turn<'a> {
         Ok(progress.into_iter().nth(self.index).unwrap_or_default())
     }
 
-    fn begun(&self) -> Result<Call> {
+    fn known(&self) -> Result<Call> {
         let Progress { call, roll_back } = self.progress()?;
-        let known = if self.is_roll_back { roll_back.unwrap_or_default() } else { call };
+        Ok(if self.is_roll_back { roll_back.unwrap_or_default() } else { call })
+    }
+
+    fn begun(&self) -> Result<Call> {
+        let known = self.known()?;
         if known.call_id.as_ref() == Some(&self.call_id) {
             return Ok(known);
         }
@@ -101,6 +106,13 @@ impl<'a> Turn<'a> {
         self.inner.note_log_step(&plan::label(self.step, self.is_roll_back))?;
         self.keep(call.clone())?;
         Ok(call)
+    }
+
+    /// Its job was seen in that state.
+    fn seen(&self, state: State) -> Result<()> {
+        let known = self.known()?;
+        let seen = known.seen(state);
+        if seen == known { Ok(()) } else { self.keep(seen) }
     }
 
     fn keep(&self, call: Call) -> Result<()> {
@@ -156,6 +168,7 @@ impl<'a> Turn<'a> {
                 };
             }
             let told = self.jobs.describe(&self.call_id).await?;
+            self.seen(told.job.state)?;
             let wait = if told.job.state.is_over() { 0 } else { STEP_WAIT };
             if told.job.state == State::AwaitingApproval {
                 return Ok(None);
@@ -187,7 +200,10 @@ impl<'a> Turn<'a> {
     fn over(&self, call: Call, told: &Told) -> Result<()> {
         let nothing = Map::new();
         let expect = if self.is_roll_back { &nothing } else { &self.step.expect };
-        let call = plan::ended(call, &told.job, told.output.as_ref(), expect);
+        let shared = rest::shared()?;
+        let entry = shared.registry.get(&told.job.tool);
+        let may_have_acted = entry.is_none_or(|entry| entry.may_have_acted(&Ending::of(told)));
+        let call = plan::ended(call, &told.job, may_have_acted, told.output.as_ref(), expect);
         self.keep(Call { started_at: told.job.begun_at.or(call.started_at), ..call })
     }
 }

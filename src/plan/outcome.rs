@@ -1,5 +1,7 @@
 //! What is told of a pipeline that did not succeed.
 
+use serde_json::Value;
+
 use super::{EXIT_CODE, Progress, Step, StepState};
 use crate::error::{Error, ErrorCode};
 
@@ -11,7 +13,9 @@ pub fn failure(steps: &[Step], progress: &[Progress], index: usize) -> Error {
         (Some(error), _) => error.message.as_str(),
         (None, _) => "it did not tell why",
     };
-    let error = of_step(ErrorCode::StepFailed, steps, progress, index, "failed", why);
+    // What the step's answer said where it said something else than was expected.
+    let details = call.error.as_ref().map(|error| Value::Object(error.details.clone()));
+    let error = of_step(ErrorCode::StepFailed, steps, progress, index, "failed", why).with_details(details);
     match call.exit_code {
         Some(code) => error.detail(EXIT_CODE, code),
         None => error,

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::*;
 use Condition::{Always, OnFailure, OnSuccess};
-use StepState::{Cancelled, Failed, Interrupted, Pending, RolledBack, Running, Skipped, Succeeded};
+use StepState::{AwaitingApproval, Cancelled, Failed, Interrupted, Pending, RolledBack, Running, Skipped, Succeeded};
 
 fn step(name: &str, condition: Condition, can_be_undone: bool) -> Step {
     let undo = RollBack { tool: "exec".into(), arguments: Map::new() };
@@ -31,7 +31,7 @@ fn steps() -> Vec<Step> {
 }
 
 fn at(states: &[StepState]) -> Vec<Progress> {
-    let has_begun = |state| !matches!(state, Pending | Skipped | Running);
+    let has_begun = |state| !matches!(state, Pending | Skipped | Running | AwaitingApproval);
     let call = |state: &StepState| Call { state: *state, has_begun: has_begun(*state), ..Call::default() };
     states.iter().map(|state| Progress { call: call(state), roll_back: None }).collect()
 }
@@ -50,6 +50,7 @@ fn what_runs_next_follows_from_how_those_before_ended() {
     let table = [
         (vec![Pending; 5], Next::Run(0)),
         (vec![Running, Pending, Pending, Pending, Pending], Next::Run(0)),
+        (vec![AwaitingApproval, Pending, Pending, Pending, Pending], Next::Run(0)),
         (vec![Succeeded, Pending, Pending, Pending, Pending], Next::Run(1)),
         (vec![Succeeded, Succeeded, Succeeded, Pending, Pending], Next::Skip(3)),
         (vec![Succeeded, Succeeded, Succeeded, Skipped, Pending], Next::Run(4)),
@@ -75,6 +76,8 @@ fn roll_backs_run_in_reverse_each_once_and_a_failed_one_keeps_no_other_from_runn
     assert_eq!(next(&steps, &failed, false), Next::RollBack(2));
     let under_way = undone(failed.clone(), 2, Running);
     assert_eq!(next(&steps, &under_way, false), Next::RollBack(2), "it is gone on with");
+    let waiting = undone(failed.clone(), 2, AwaitingApproval);
+    assert_eq!(next(&steps, &waiting, false), Next::RollBack(2));
     let one = undone(failed, 2, Failed);
     assert_eq!(next(&steps, &one, false), Next::RollBack(1));
     let two = undone(one, 1, Succeeded);
@@ -157,7 +160,7 @@ fn job(state: State, exit_code: Option<i32>) -> Job {
 fn an_exit_code_and_an_answer_are_held_against_what_is_expected() {
     let end = |exit_code, output: Option<Value>, expect: Value| {
         let Value::Object(expect) = expect else { panic!() };
-        let call = ended(Call::default(), &job(State::Succeeded, exit_code), output.as_ref(), &expect);
+        let call = ended(Call::default(), &job(State::Succeeded, exit_code), true, output.as_ref(), &expect);
         assert!(call.has_begun && call.ended_at == Some(9));
         (call.state, call.error.map(|error| error.message))
     };
@@ -165,11 +168,14 @@ fn an_exit_code_and_an_answer_are_held_against_what_is_expected() {
     assert_eq!(end(None, None, json!({})), (Succeeded, None));
     assert_eq!(end(Some(3), None, json!({})), (Failed, Some("the command ended with exit code 3".into())));
     assert_eq!(end(Some(3), None, json!({ "exitCode": 3 })), (Succeeded, None));
-    assert_eq!(end(Some(0), None, json!({ "exitCode": 3 })).1.unwrap(), "exitCode is 0, expected 3");
+    assert_eq!(end(Some(0), None, json!({ "exitCode": 3 })).1.unwrap(), "exitCode is not what the step expects");
     let output = Some(json!({ "created": false }));
     assert_eq!(end(None, output.clone(), json!({ "created": false })), (Succeeded, None));
-    assert_eq!(end(None, output.clone(), json!({ "created": true })).1.unwrap(), "created is false, expected true");
-    assert_eq!(end(None, output, json!({ "other": 1 })).1.unwrap(), "other is null, expected 1");
+    assert_eq!(
+        end(None, output.clone(), json!({ "created": true })).1.unwrap(),
+        "created is not what the step expects"
+    );
+    assert_eq!(end(None, output, json!({ "other": 1 })).1.unwrap(), "other is not what the step expects");
     assert!(end(None, None, json!({ "created": true })).1.unwrap().contains("too long"));
 }
 
@@ -182,7 +188,7 @@ fn a_call_stands_as_its_job_ended() {
         (State::Rejected, Failed),
     ];
     for (state, expected) in table {
-        assert_eq!(ended(Call::default(), &job(state, None), None, &Map::new()).state, expected, "{state:?}");
+        assert_eq!(ended(Call::default(), &job(state, None), true, None, &Map::new()).state, expected, "{state:?}");
     }
 }
 
@@ -210,4 +216,60 @@ fn a_refused_call_is_asked_for_again_for_an_hour_and_never_given_up_as_undone_wh
 #[test]
 fn a_call_has_one_id_whoever_asks_for_it() {
     assert_eq!((call_id("j", 0, false), call_id("j-2", 2, true)), ("j-s1".to_owned(), "j-2-r3".to_owned()));
+}
+
+#[test]
+fn what_a_step_answered_instead_is_in_no_message() {
+    let Value::Object(expect) = json!({ "stdout": "yes" }) else { panic!() };
+    let output = json!({ "stdout": format!("hunter2{}", "é".repeat(200)) });
+    let call = ended(Call::default(), &job(State::Succeeded, Some(0)), true, Some(&output), &expect);
+    let error = call.error.clone().unwrap();
+    assert!(!error.message.contains("hunter2") && !error.message.contains("yes"), "{}", error.message);
+    let actual = error.details["actual"].as_str().unwrap();
+    assert!(actual.starts_with("hunter2é") && actual.ends_with("é…") && actual.len() < 210, "{actual}");
+    assert_eq!(error.details["field"], "stdout");
+    // Nor in that of the pipeline, whose details are for who may call the tools of its steps.
+    let told = failure(&steps(), &[Progress { call, roll_back: None }], 0);
+    assert!(!told.message.contains("hunter2") && told.details["actual"] == actual, "{told:?}");
+    assert_eq!(told.details["step"], "a");
+}
+
+#[test]
+fn a_step_that_did_nothing_is_not_undone_however_it_ended() {
+    let steps = vec![step("a", OnSuccess, true)];
+    let Value::Object(expect) = json!({ "created": true }) else { panic!() };
+    let found = json!({ "created": false });
+    let next_after = |state, may_have_acted, output: Option<&Value>| {
+        let call = ended(Call::default(), &job(state, None), may_have_acted, output, &expect);
+        next(&steps, &[Progress { call, roll_back: None }], false)
+    };
+    // The answer is not the one that was expected, and says that nothing was made.
+    assert_eq!(next_after(State::Succeeded, false, Some(&found)), Next::End(Outcome::Failed(0)));
+    assert_eq!(next_after(State::Succeeded, true, Some(&found)), Next::RollBack(0));
+    assert_eq!(next_after(State::Failed, false, None), Next::End(Outcome::Failed(0)));
+    assert_eq!(next_after(State::Failed, true, None), Next::RollBack(0));
+    assert_eq!(next_after(State::Interrupted, true, None), Next::RollBack(0));
+    // It succeeded and did nothing, and another one failed.
+    let quiet = ended(Call::default(), &job(State::Succeeded, None), false, Some(&found), &Map::new());
+    let mut progress = at(&[Succeeded, Failed]);
+    progress[0].call = quiet;
+    let two = vec![step("a", OnSuccess, true), step("b", OnSuccess, true)];
+    let progress = undone(progress, 1, Succeeded);
+    assert_eq!(next(&two, &progress, false), Next::End(Outcome::Failed(1)));
+    assert_eq!(progress[0].call.state, Succeeded);
+}
+
+#[test]
+fn a_step_that_waits_for_an_approval_says_so_and_is_not_asked_for_again() {
+    let asked = Call { state: Running, call_id: Some("j-s1".into()), started_at: Some(5), ..Call::default() };
+    let waiting = asked.seen(State::AwaitingApproval);
+    assert_eq!((waiting.state, waiting.is_a_job, waiting.started_at), (AwaitingApproval, true, Some(5)));
+    assert!(waiting.is_under_way() && waiting.seen(State::AwaitingApproval) == waiting);
+    assert_eq!(serde_json::to_value(waiting.state).unwrap(), "awaiting_approval", "the word of its job");
+    for state in [State::Queued, State::Running, State::Rejected] {
+        assert_eq!((waiting.seen(state).state, waiting.seen(state).is_a_job), (Running, true), "{state:?}");
+    }
+    // What an earlier release stored of a call that runs is asked for once more.
+    let stored: Call = serde_json::from_value(json!({ "state": "running", "callId": "j-s1" })).unwrap();
+    assert!(stored.is_under_way() && !stored.is_a_job);
 }

@@ -29,7 +29,7 @@ pub struct ApprovalRules {
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     #[schema(required = false)]
     pub tools: BTreeSet<String>,
-    /// Every call of a tool that can end or overwrite something (`destructiveHint`). Default false.
+    /// Every call of a tool that can end or overwrite something (`destructiveHint`), but for cancelJob. Default false.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     #[schema(required = false)]
     pub destructive: bool,
@@ -118,7 +118,7 @@ impl ApprovalRules {
         if self.tools.contains(tool) {
             return waits(Rule::Tool);
         }
-        if self.destructive && destroys {
+        if self.destructive && destroys && approval != Approval::Brake {
             return waits(Rule::Destructive);
         }
         let rules = self.arguments.iter().filter(|rule| rule.tool.as_deref().is_none_or(|named| named == tool));
@@ -263,6 +263,14 @@ mod tests {
         let destructive = ApprovalRules { destructive: true, ..ApprovalRules::default() };
         assert_eq!(judge(&destructive, "exec", true, &json!({})), Some(Rule::Destructive));
         assert_eq!(judge(&destructive, "readFile", false, &json!({})), None);
+        // What only ends what goes on waits where it is named.
+        let brake = |rules: &ApprovalRules| rules.judge("cancelJob", Approval::Brake, true, None);
+        assert_eq!(brake(&destructive), Judgement::Free);
+        let named = ApprovalRules { tools: ["cancelJob".to_owned()].into(), ..destructive.clone() };
+        assert_eq!(brake(&named), Judgement::Waits(Reason { rule: Rule::Tool, argument: None }));
+        let pattern = vec![rule(Some("cancelJob"), "/jobId", "*")];
+        let by_argument = ApprovalRules { arguments: pattern.clone(), ..destructive.clone() };
+        assert_eq!(brake(&by_argument), Judgement::Depends(pattern));
         let arguments = vec![rule(Some("exec"), "/command", "*deploy*"), rule(None, "/zoneId", "prod-?")];
         let arguments = ApprovalRules { arguments, ..ApprovalRules::default() };
         assert_eq!(judge(&arguments, "exec", true, &json!({ "command": "make deploy all" })), Some(Rule::Argument));

@@ -27,7 +27,7 @@ pub struct CancelJob;
 
 impl Tool for CancelJob {
     const NAME: &'static str = "cancelJob";
-    const DESCRIPTION: &'static str = "Cancels a job. One that has not begun is never carried out. A command that runs is killed with all its children, and the job is `cancelled` once that is confirmed; until then the answer says `running` with `cancelRequestedAt`. Of a pipeline the step that runs is cancelled so; the steps after it are not begun, and then it is rolled back. A job of another tool that is under way, or that is over, cannot be cancelled (`conflict`).";
+    const DESCRIPTION: &'static str = "Cancels a job. One that has not begun is never carried out. A command that runs is killed with all its children, and the job is `cancelled` once that is confirmed; until then the answer says `running` with `cancelRequestedAt`. Of a pipeline the step that runs is cancelled so; the steps after it are not begun, and then it is rolled back. A job of another tool that is under way, or that is over, cannot be cancelled (`conflict`). It waits for no approval as destructive tools do.";
     const ROUTES: &'static [Route] = &[Route { method: Method::Post, path: "/v1/jobs/{jobId}/cancel" }];
     const ANNOTATIONS: Annotations = Annotations {
         title: "Cancel a job",
@@ -39,7 +39,7 @@ impl Tool for CancelJob {
     const GUARDRAILS: Guardrails = Guardrails {
         role: Role::Operator,
         scopes: &[Scope::JobsWrite],
-        approval: Approval::NotNeeded,
+        approval: Approval::Brake,
         default_timeout: 30,
         maximum_timeout: 30,
         output_cap_bytes: super::job_info::OUTPUT_CAP_BYTES,

@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use sandbox_api::WORKSPACE;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::cloning;
@@ -13,6 +14,7 @@ use crate::error::{Error, Result};
 use crate::events::EventSink;
 use crate::guardrails::{Annotations, Approval, Execution, Guardrails, RateClass, Role, Scope};
 use crate::identifier::SandboxId;
+use crate::plan::Ending;
 use crate::platform::{parse_rfc3339, rfc3339};
 use crate::registry::{CallFacts, Context, Method, Route, Tool};
 use crate::sandbox::git;
@@ -176,53 +178,66 @@ impl Tool for CreateSandbox {
         }
     }
 
-    async fn call(context: Context, input: Input, events: Rc<dyn EventSink>) -> Result<Output> {
-        // 1. What is to be created.
-        let clone = clone_of(&input)?;
-        let timeout_ms = u64::from(input.git_timeout.unwrap_or(Self::GUARDRAILS.default_timeout)) * 1000;
-        let source = clone.as_ref().map(|clone| GitSource {
-            url: clone.url.clone(),
-            branch: clone.branch.clone(),
-            cloned: false,
-        });
-        let expiry = expiry(input.expires_after, input.expires_at.as_deref(), context.admitted_at)?;
-        let stated = Update {
-            labels: Some(input.labels),
-            env: input.env,
-            secrets: input.secrets,
-            sleep_after: input.sleep_after,
-            keep_alive: input.keep_alive,
-            expiry,
-            internet: input.internet,
-            ..Update::default()
-        };
-        let settings = stated.applied_to(&Settings::default(), context.admitted_at)?;
-        // 2. The sandbox.
-        let record = context.create_sandbox(settings, source).await?;
-        // 3. The repository, unless an earlier call brought it.
-        let git_directory = clone.as_ref().map(|clone| format!("{WORKSPACE}/{}", clone.directory));
-        let git_commit = match &clone {
-            Some(clone) if record.git.as_ref().is_some_and(|git| !git.cloned) => {
-                cloning::run(&context, &record, clone, timeout_ms, events).await?
-            }
-            _ => None,
-        };
-        Ok(Output {
-            sandbox_id: record.sandbox_id.into(),
-            status: record.state.status(),
-            state: record.state,
-            created_at: rfc3339(record.created_at),
-            created: context.listed.is_none(),
-            generation: record.generation,
-            expires_at: record.settings.expires_at.map(rfc3339),
-            sleep_after: record.settings.sleep_after(),
-            keep_alive: record.settings.keep_alive,
-            internet: record.settings.internet,
-            labels: record.settings.labels,
-            git_directory,
-            git_commit,
-        })
+    /// It made nothing where its sandbox was there before.
+    fn may_have_acted(ending: &Ending) -> bool {
+        let says = |name| ending.says(name).and_then(Value::as_bool);
+        match (says("created"), says("sandboxKept")) {
+            (Some(created), _) => created,
+            (None, Some(is_kept)) => is_kept,
+            (None, None) => !ending.found_sandbox && ending.may_have_acted(),
+        }
     }
+
+    async fn call(context: Context, input: Input, events: Rc<dyn EventSink>) -> Result<Output> {
+        let was_there = context.listed.is_some();
+        let made = make(context, input, events).await;
+        made.map_err(|error| if was_there { error.detail("created", false) } else { error })
+    }
+}
+
+async fn make(context: Context, input: Input, events: Rc<dyn EventSink>) -> Result<Output> {
+    // 1. What is to be created.
+    let clone = clone_of(&input)?;
+    let timeout_ms = u64::from(input.git_timeout.unwrap_or(CreateSandbox::GUARDRAILS.default_timeout)) * 1000;
+    let source =
+        clone.as_ref().map(|clone| GitSource { url: clone.url.clone(), branch: clone.branch.clone(), cloned: false });
+    let expiry = expiry(input.expires_after, input.expires_at.as_deref(), context.admitted_at)?;
+    let stated = Update {
+        labels: Some(input.labels),
+        env: input.env,
+        secrets: input.secrets,
+        sleep_after: input.sleep_after,
+        keep_alive: input.keep_alive,
+        expiry,
+        internet: input.internet,
+        ..Update::default()
+    };
+    let settings = stated.applied_to(&Settings::default(), context.admitted_at)?;
+    // 2. The sandbox.
+    let record = context.create_sandbox(settings, source).await?;
+    // 3. The repository, unless an earlier call brought it.
+    let git_directory = clone.as_ref().map(|clone| format!("{WORKSPACE}/{}", clone.directory));
+    let git_commit = match &clone {
+        Some(clone) if record.git.as_ref().is_some_and(|git| !git.cloned) => {
+            cloning::run(&context, &record, clone, timeout_ms, events).await?
+        }
+        _ => None,
+    };
+    Ok(Output {
+        sandbox_id: record.sandbox_id.into(),
+        status: record.state.status(),
+        state: record.state,
+        created_at: rfc3339(record.created_at),
+        created: context.listed.is_none(),
+        generation: record.generation,
+        expires_at: record.settings.expires_at.map(rfc3339),
+        sleep_after: record.settings.sleep_after(),
+        keep_alive: record.settings.keep_alive,
+        internet: record.settings.internet,
+        labels: record.settings.labels,
+        git_directory,
+        git_commit,
+    })
 }
 
 /// The repository to clone, checked.

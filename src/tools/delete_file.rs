@@ -11,6 +11,7 @@ use crate::error::{Error, ErrorCode, Result};
 use crate::events::EventSink;
 use crate::guardrails::{Annotations, Approval, Execution, Guardrails, RateClass, Role, Scope};
 use crate::identifier::SandboxId;
+use crate::plan::Ending;
 use crate::preview;
 use crate::registry::{CallFacts, Context, Route, Tool};
 use crate::sandbox::files;
@@ -86,6 +87,11 @@ impl Tool for DeleteFile {
         let told = looking::told(&context, &input.path, encoding, "there is nothing, so the call fails").await?;
         let rest = if input.recursive == Some(true) { " with all that is in it" } else { "" };
         preview::in_sandbox(&context, format!("{told} is removed{rest}."))
+    }
+
+    /// It may fail when a part is gone.
+    fn may_have_acted(ending: &Ending) -> bool {
+        ending.may_have_acted() || ending.says("removed").is_some()
     }
 
     async fn call(context: Context, input: Input, _events: Rc<dyn EventSink>) -> Result<Output> {

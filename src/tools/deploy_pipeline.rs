@@ -69,7 +69,8 @@ pub struct Input {
     #[serde(default)]
     #[schema(minimum = 1, maximum = 3600, default = 600)]
     pub timeout: Option<f64>,
-    /// Whether the sandbox is destroyed when the pipeline fails or is cancelled; default false, so that one can look into it.
+    /// Whether the sandbox is destroyed when the pipeline fails or is cancelled; default false, so that one can look into it. One that the
+    /// pipeline did not make stays.
     #[serde(default)]
     pub destroy_on_failure: Option<bool>,
 }

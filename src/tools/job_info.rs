@@ -8,10 +8,12 @@ use super::step_info::StepInfo;
 use crate::error::{Error, ErrorCode, Problem, Result};
 use crate::job::record::{Approval, Job, StepOf, Told};
 use crate::job::state::State;
+use crate::plan::{Progress, StepTold};
 use crate::platform::rfc3339;
 use crate::registry::Context;
 use crate::tenant::approval::Reason;
 use crate::tenant::jobs::JobListRequest;
+use crate::tenant::permissions::Permissions;
 
 /// One job.
 #[derive(Debug, PartialEq, Serialize, ToSchema)]
@@ -181,12 +183,22 @@ impl JobInfo {
     }
 
     /// The same as this caller is told it: what a tool answered is for who may call that tool.
-    pub fn told_to(context: &Context, mut told: Told) -> Self {
-        if context.permissions.check(&told.order.requirement).is_err() {
-            (told.output, told.details) = (None, None);
-        }
-        Self::of(told)
+    pub fn told_to(context: &Context, told: Told) -> Self {
+        Self::of(for_whom(&context.permissions, told))
     }
+}
+
+/// The same without what tools answered, unless these permissions are enough to call them.
+fn for_whom(permissions: &Permissions, mut told: Told) -> Told {
+    if permissions.check(&told.order.requirement).is_err() {
+        (told.output, told.details) = (None, None);
+        let calls = told
+            .steps
+            .iter_mut()
+            .flat_map(|StepTold { progress: Progress { call, roll_back }, .. }| std::iter::once(call).chain(roll_back));
+        calls.filter_map(|call| call.error.as_mut()).for_each(|error| error.details.clear());
+    }
+    told
 }
 
 /// The job of that id as the tenant lists it; 404 where there is none that this caller sees.
@@ -205,4 +217,48 @@ pub async fn own(context: &Context, job_id: &str) -> Result<Told> {
     let told = context.services.jobs.describe(&job.job_id).await?;
     context.permissions.check(&told.order.requirement)?;
     Ok(told)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::guardrails::Role;
+    use crate::tools;
+
+    /// A pipeline whose step answered something else than was expected.
+    fn told() -> Told {
+        let registry = tools::registry();
+        let steps = json!({ "steps": [{ "name": "a", "tool": "exec", "arguments": { "command": "true" } }] });
+        let requirement = registry.get("runPipeline").unwrap().requirement(&steps, &registry);
+        let error = json!({ "code": "step_failed", "message": "stdout is not what the step expects", "retryable": false,
+            "details": { "actual": "hunter2" } });
+        let failed = json!({ "state": "failed", "error": error });
+        serde_json::from_value(json!({
+            "job": { "jobId": "j", "tool": "runPipeline", "state": "failed", "version": 3, "keyId": "k", "createdAt": 1, "updatedAt": 2 },
+            "order": { "tenant": "t", "requirement": requirement, "recorded": {} },
+            "output": { "said": "hunter2" },
+            "details": { "actual": "hunter2" },
+            "steps": [{ "name": "a", "tool": "exec", "rollBackTool": "exec", "progress": { "call": failed, "rollBack": failed } }],
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn what_a_step_answered_is_told_to_who_may_call_its_tool_only() {
+        let shown =
+            |permissions: &Permissions| serde_json::to_value(JobInfo::of(for_whom(permissions, told()))).unwrap();
+        let all = shown(&Permissions::of(Role::Operator));
+        assert_eq!(all["steps"][0]["error"]["details"]["actual"], "hunter2");
+        assert_eq!(all.to_string().matches("hunter2").count(), 3, "of the step, of its roll-back and as output");
+        let narrow = ["runPipeline", "getJob"].map(str::to_owned).into();
+        let others =
+            [Permissions::of(Role::Viewer), Permissions { tools: Some(narrow), ..Permissions::of(Role::Admin) }];
+        for permissions in others {
+            let told = shown(&permissions);
+            assert!(!told.to_string().contains("hunter2"), "{told}");
+            assert_eq!(told["steps"][0]["error"]["detail"], "stdout is not what the step expects");
+        }
+    }
 }

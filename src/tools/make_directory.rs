@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use sandbox_api::{DirectoryMade, PathEncoding};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::path;
@@ -11,6 +12,7 @@ use crate::error::Result;
 use crate::events::EventSink;
 use crate::guardrails::{Annotations, Approval, Execution, Guardrails, RateClass, Role, Scope};
 use crate::identifier::SandboxId;
+use crate::plan::Ending;
 use crate::registry::{CallFacts, Context, Route, Tool};
 use crate::sandbox::files;
 use crate::tenant::admission::SandboxClaim;
@@ -75,6 +77,10 @@ impl Tool for MakeDirectory {
     fn claim(input: &Input, _facts: &CallFacts<'_>) -> Result<SandboxClaim> {
         path::check("/path", &input.path, input.path_encoding.unwrap_or_default())?;
         Ok(SandboxClaim::Existing { sandbox_id: input.sandbox_id.clone() })
+    }
+
+    fn may_have_acted(ending: &Ending) -> bool {
+        ending.may_have_acted() && ending.says("created") != Some(&Value::Bool(false))
     }
 
     async fn call(context: Context, input: Input, _events: Rc<dyn EventSink>) -> Result<Output> {

@@ -49,7 +49,7 @@ pub struct RunPipeline;
 impl Tool for RunPipeline {
     const NAME: &'static str = "runPipeline";
     const DESCRIPTION: &'static str = "Calls tools one after the other as one job, which goes on without its caller: `steps` with a name, a tool and its arguments, \
-        a condition (`onSuccess`, `onFailure`, `always`), and a `rollBack` that undoes the step if the pipeline fails or is cancelled. A command that ends with another exit code than 0 is a failed step. \
+        a condition (`onSuccess`, `onFailure`, `always`), and a `rollBack` that undoes the step if the pipeline fails or is cancelled, unless the step did nothing. A command that ends with another exit code than 0 is a failed step. \
         Every step is checked before the first runs, and is then a call of its own with the rights, limits and approvals of the same key. getJob tells how the steps stand, getJobLogs what they wrote, \
         cancelJob ends it, and retryJob with `fromFailed` goes on with the step that failed.";
     const ROUTES: &'static [Route] = &[Route { method: Method::Post, path: "/v1/pipelines" }];

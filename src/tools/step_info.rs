@@ -15,9 +15,9 @@ pub struct StepInfo {
     pub name: String,
     /// Tool that it calls.
     pub tool: String,
-    /// pending, running, succeeded, failed, skipped, cancelled, interrupted or rolledBack.
+    /// pending, running, awaiting_approval, succeeded, failed, skipped, cancelled, interrupted or rolledBack.
     pub state: StepState,
-    /// Id of its call, which is a job of its own: getJob tells what it answered, or for which approval it waits.
+    /// Id of its call, which is a job of its own: getJob tells what it answered, or why it has to be approved.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub job_id: Option<String>,
     /// When it began; while it is not over, when it was asked for: RFC 3339, UTC.
@@ -43,7 +43,7 @@ pub struct StepInfo {
 pub struct RollBackInfo {
     /// Tool that it calls.
     pub tool: String,
-    /// pending, running, succeeded, failed, cancelled or interrupted.
+    /// pending, running, awaiting_approval, succeeded, failed, cancelled or interrupted.
     pub state: StepState,
     /// Id of its call, which is a job of its own.
     #[serde(skip_serializing_if = "Option::is_none")]

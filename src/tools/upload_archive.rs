@@ -15,6 +15,7 @@ use crate::error::{Error, ErrorCode, Result};
 use crate::events::EventSink;
 use crate::guardrails::{Annotations, Approval, Execution, Guardrails, RateClass, Role, Scope};
 use crate::identifier::SandboxId;
+use crate::plan::Ending;
 use crate::raw::{
     RawContent, RawContract, RawParameter, RawRequest, RawResponse, RawSuccess, RawTool, TRANSFER_DEADLINE,
 };
@@ -81,6 +82,11 @@ impl Tool for UploadArchive {
             return Err(Error::invalid("/content", "is not base64"));
         }
         Ok(SandboxClaim::Existing { sandbox_id: input.sandbox_id.clone() })
+    }
+
+    /// What was written before it failed stays.
+    fn may_have_acted(ending: &Ending) -> bool {
+        ending.error.as_ref().is_none_or(|error| error.code != ErrorCode::NotFound)
     }
 
     async fn call(context: Context, input: Input, _events: Rc<dyn EventSink>) -> Result<ArchiveExtracted> {

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use serde::Deserialize;
+use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::sandbox_info::SandboxNow;
@@ -10,6 +11,7 @@ use crate::error::Result;
 use crate::events::EventSink;
 use crate::guardrails::{Annotations, Approval, Execution, Guardrails, RateClass, Role, Scope};
 use crate::identifier::SandboxId;
+use crate::plan::Ending;
 use crate::registry::{CallFacts, Context, Method, Route, Tool};
 use crate::tenant::admission::SandboxClaim;
 
@@ -56,6 +58,10 @@ impl Tool for WakeSandbox {
 
     fn claim(input: &Input, _facts: &CallFacts<'_>) -> Result<SandboxClaim> {
         Ok(SandboxClaim::Existing { sandbox_id: input.sandbox_id.clone() })
+    }
+
+    fn may_have_acted(ending: &Ending) -> bool {
+        ending.may_have_acted() && ending.says("woken") != Some(&Value::Bool(false))
     }
 
     async fn call(context: Context, input: Input, _events: Rc<dyn EventSink>) -> Result<SandboxNow> {

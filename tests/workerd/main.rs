@@ -52,6 +52,7 @@ mod output;
 mod patience;
 mod pipelines;
 mod pipelines_survive;
+mod pipelines_undone;
 mod processes;
 mod queue;
 mod refusals;

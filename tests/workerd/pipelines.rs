@@ -289,13 +289,9 @@ async fn a_step_that_has_to_be_approved_makes_the_pipeline_wait() {
     let steps =
         json!([undoable(&sandbox, "first", "true"), step(&sandbox, "second", "true"), step(&sandbox, "third", "true")]);
     let id = run(&agent, steps.clone()).await.job_id();
-    let told = stands(&root, &id, 1, "running").await;
+    let told = stands(&root, &id, 1, "awaiting_approval").await;
     let waiting = told["steps"][1]["jobId"].as_str().unwrap().to_owned();
-    let is_waiting = || async {
-        let answer = root.try_send(root.request(Method::GET, &format!("/v1/jobs/{waiting}"))).await?;
-        (answer.json()["state"] == "awaiting_approval").then_some(())
-    };
-    eventually("the step waits", LIMIT, is_waiting).await;
+    assert_eq!(root.get(&format!("/v1/jobs/{waiting}")).await.ok()["state"], "awaiting_approval");
     assert_eq!(ran(&sandbox).await, ["first"]);
     root.call("approveJob", &json!({ "jobId": waiting })).await.ok();
     let told = root.ended(&id).await;
@@ -306,7 +302,7 @@ async fn a_step_that_has_to_be_approved_makes_the_pipeline_wait() {
     // It is told of the decision: by itself it looks every five minutes only, which nobody waits for here. Rejected, it fails the pipeline.
     sandbox.sh("rm ran").await;
     let id = run(&agent, steps.clone()).await.job_id();
-    let waiting = stands(&root, &id, 1, "running").await["steps"][1]["jobId"].as_str().unwrap().to_owned();
+    let waiting = stands(&root, &id, 1, "awaiting_approval").await["steps"][1]["jobId"].as_str().unwrap().to_owned();
     let is_rejected =
         || async { (root.call("rejectJob", &json!({ "jobId": waiting })).await.status == 200).then_some(()) };
     eventually("the step is rejected", LIMIT, is_rejected).await;
@@ -316,7 +312,7 @@ async fn a_step_that_has_to_be_approved_makes_the_pipeline_wait() {
     assert_eq!(ran(&sandbox).await, ["first", "undo-first"]);
     // While it waits it is cancelled at once.
     let id = run(&agent, steps.clone()).await.job_id();
-    stands(&root, &id, 1, "running").await;
+    stands(&root, &id, 1, "awaiting_approval").await;
     root.call("cancelJob", &json!({ "jobId": id })).await.ok();
     assert_eq!(states(&root.ended(&id).await), ["rolledBack", "cancelled", "cancelled"]);
     // And so is one that nobody decides in time, or that is cancelled alone.
@@ -325,7 +321,7 @@ async fn a_step_that_has_to_be_approved_makes_the_pipeline_wait() {
     let told = root.ended(&run(&hasty, steps.clone()).await.job_id()).await;
     assert_eq!((&told["state"], &told["steps"][0]["error"]["code"]), (&json!("failed"), &json!("approval_rejected")));
     let id = run(&agent, steps).await.job_id();
-    let waiting = stands(&root, &id, 1, "running").await["steps"][1]["jobId"].as_str().unwrap().to_owned();
+    let waiting = stands(&root, &id, 1, "awaiting_approval").await["steps"][1]["jobId"].as_str().unwrap().to_owned();
     let is_cancelled =
         || async { (root.call("cancelJob", &json!({ "jobId": waiting })).await.status == 200).then_some(()) };
     eventually("the step is cancelled", LIMIT, is_cancelled).await;

@@ -181,6 +181,13 @@ impl Registry {
         self.carry_out(backend, call, who, Way::default(), events).await
     }
 
+    /// The same at once or not at all: a call that has to be approved first is refused.
+    pub async fn call_at_once(&self, backend: &dyn Backend, call: ToolCall) -> Answered<Reply<Value>> {
+        let who = self.authenticate(backend, &call.head);
+        let way = Way { manner: Manner::AtOnce, ..Way::default() };
+        self.carry_out(backend, call, who, way, Rc::new(NoEvents)).await
+    }
+
     async fn carry_out(
         &self,
         backend: &dyn Backend,
@@ -190,6 +197,8 @@ impl Registry {
         events: Rc<dyn EventSink>,
     ) -> Answered<Reply<Value>> {
         let Way { manner, resumes, step_of, schedule_id } = way;
+        // What jobs carry out goes on as they do.
+        let is_of_a_door = matches!(manner, Manner::Ordinary | Manner::AtOnce);
         let platform = backend.platform();
         let entry = self.get(&call.tool).ok_or_else(|| unknown_tool(&call.tool));
         let redactor = redactor(backend, &call.head, entry.as_ref().ok().copied(), call.arguments.as_ref().ok());
@@ -225,9 +234,9 @@ impl Registry {
             }
             _ => manner,
         };
-        let cancellable = who.as_ref().ok().filter(|_| call.head.mark.is_some()).map(|who| {
-            Rc::new(Cancellable::new(events.clone(), backend.tenant(&who.tenant), platform.clone(), &call.head.id))
-        });
+        let cancellable = who.as_ref().ok().filter(|_| is_of_a_door);
+        let cancellable =
+            cancellable.and_then(|who| Cancellable::around(&events, backend, &call.head, who)).map(Rc::new);
         let events = cancellable.clone().map_or(events, |cancellable| cancellable as Rc<dyn EventSink>);
         let sink = Rc::new(RedactingSink::new(events, &redactor));
         let work =

@@ -29,7 +29,7 @@ use crate::tenant::deliveries::{DeliveryListRequest, DeliveryListing};
 use crate::tenant::inquiry::{AuditRequest, Entries, Verified, VerifyRequest};
 use crate::tenant::jobs::{JobListRequest, JobListing, JobSettings};
 use crate::tenant::keys::{KeyRequest, Keys};
-use crate::tenant::marks::{CancelRequest, Marked};
+use crate::tenant::marks::{CancelRequest, Marked, Wanted, WantedRequest};
 use crate::tenant::metrics::{MetricsRequest, Report};
 use crate::tenant::secrets::{SecretRequest, Secrets};
 use crate::tenant::signing::Signer;
@@ -221,7 +221,7 @@ impl Tenant for Script {
         unwritten()
     }
 
-    fn is_cancelled<'a>(&'a self, _: &'a str) -> LocalBoxFuture<'a, Result<bool>> {
+    fn wanted(&self, _: WantedRequest) -> LocalBoxFuture<'_, Result<Wanted>> {
         unwritten()
     }
 

@@ -23,6 +23,7 @@ pub mod schema;
 pub mod services;
 pub use ops_api::sse;
 pub mod trace;
+pub mod whole;
 
 pub mod connection;
 pub mod job;

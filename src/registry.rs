@@ -35,6 +35,7 @@ use crate::tenant::credential::{Credential, Principal};
 use crate::tenant::limits::Limits;
 use crate::tenant::permissions::{Permissions, Requirement};
 use crate::tenant::secrets::SealedSecrets;
+use crate::whole;
 use redaction::{Redactor, without_credentials, without_userinfo};
 
 /// Most problems that one refusal lists.
@@ -249,6 +250,7 @@ impl Entry {
         if T::ANNOTATIONS.destructive_hint {
             preview::add_to(&mut input_schema);
         }
+        whole::bound(&mut input_schema);
         Self {
             places: Places::of(&input_schema),
             description: Description {

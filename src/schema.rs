@@ -9,6 +9,8 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
+use crate::whole;
+
 /// Types refer to each other at most this deep; a type that refers to itself is not supported.
 const DEEPEST_REFERENCE: usize = 16;
 
@@ -119,9 +121,11 @@ fn walk(schema: &Value, pointer: String, found: &mut Vec<String>) {
     }
 }
 
-/// A bound is generated on 64 bits for the documents and on 32 bits in the Worker: a wider one would be cut there.
+/// A bound is generated on 64 bits for the documents and on 32 bits in the Worker: a wider one would be cut there. The widest of all
+/// is added where the schema is made.
 fn fits_every_target(bound: &serde_json::Number) -> bool {
-    bound.as_f64().is_some_and(|bound| bound.abs() <= f64::from(i32::MAX))
+    bound.as_i64().is_some_and(|bound| bound.abs() == whole::LARGEST)
+        || bound.as_f64().is_some_and(|bound| bound.abs() <= f64::from(i32::MAX))
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ use crate::tenant::deliveries::{DeliveryListRequest, DeliveryListing};
 use crate::tenant::inquiry::{AuditRequest, Entries, Verified, VerifyRequest};
 use crate::tenant::jobs::{JobListRequest, JobListing, JobSettings};
 use crate::tenant::keys::{KeyRequest, Keys};
-use crate::tenant::marks::{CancelRequest, Marked};
+use crate::tenant::marks::{CancelRequest, Marked, Wanted, WantedRequest};
 use crate::tenant::metrics::{MetricsRequest, Report};
 use crate::tenant::secrets::{SecretRequest, Secrets};
 use crate::tenant::signing::Signer;
@@ -66,8 +66,8 @@ pub trait Tenant: Books {
     fn settle(&self, settlement: Settlement) -> LocalBoxFuture<'_, Result<()>>;
     /// Finds the one open call of a mark, which is unwanted from then on.
     fn cancel(&self, request: CancelRequest) -> LocalBoxFuture<'_, Result<Marked>>;
-    /// Whether its caller wants a call to end.
-    fn is_cancelled<'a>(&'a self, call_id: &'a str) -> LocalBoxFuture<'a, Result<bool>>;
+    /// Whether an open call is still wanted, and by a key that is still one.
+    fn wanted(&self, request: WantedRequest) -> LocalBoxFuture<'_, Result<Wanted>>;
     fn list_sandboxes(&self, request: ListRequest) -> LocalBoxFuture<'_, Result<Listing>>;
     fn list_jobs(&self, request: JobListRequest) -> LocalBoxFuture<'_, Result<JobListing>>;
     /// Sets what is set for jobs, whole.

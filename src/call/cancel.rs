@@ -1,4 +1,4 @@
-//! Callers that end a call of theirs from another connection.
+//! Callers that end a call of theirs from another connection, and keys that end while a call of theirs is under way.
 //!
 //! ```text
 //!  cancel ─▶ the tenant's object: the one open call of that mark, noted as unwanted
@@ -9,9 +9,10 @@
 //!                    and ends as it does when its reader leaves
 //! ```
 //!
+//! A call whose key was revoked or has expired ends at its next event in the same way, and is answered with `unauthenticated`.
 //! What ends by itself meanwhile has ended as it did. The books tell what the call saw.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -28,13 +29,17 @@ use crate::platform::Platform;
 use crate::registry::Registry;
 use crate::sandbox::exec;
 use crate::services::{Jobs, Sandboxes, Tenant};
-use crate::tenant::marks::{CancelRequest, Marked};
+use crate::tenant::credential::{Credential, Principal};
+use crate::tenant::marks::{CancelRequest, Marked, Wanted, WantedRequest};
 
 /// `reason` in the error of a call that its caller ended.
 pub const CANCELLED: &str = "cancelled";
 
 /// Between two looks at whether a call is wanted. The events of a silent call are further apart.
 const LOOK: Duration = Duration::from_secs(4);
+
+/// Between two looks at whether the key of a call that nobody can cancel so is still one.
+const KEY_LOOK: Duration = Duration::from_secs(10);
 
 /// Questions to a job's object that does not know its job yet, and the pause between two of them.
 const ATTEMPTS: u32 = 10;
@@ -102,40 +107,82 @@ async fn end_job(jobs: Rc<dyn Jobs>, platform: Rc<dyn Platform>, job_id: String,
     Ok(())
 }
 
-/// Passes events on until the caller of the call wants it to end: then its reader has left, for whatever tells them.
+/// Passes events on until the caller of the call wants it to end or its key has ended: then its reader has left, for whatever tells
+/// them.
 pub(super) struct Cancellable {
     inner: Rc<dyn EventSink>,
     tenant: Rc<dyn Tenant>,
     platform: Rc<dyn Platform>,
     call_id: String,
+    key_id: String,
+    /// Whether its caller may end it from another connection.
+    is_marked: bool,
     looked_at: Cell<i64>,
-    is_cancelled: Cell<bool>,
+    wanted: RefCell<Wanted>,
 }
 
 impl Cancellable {
-    pub(super) fn new(
-        inner: Rc<dyn EventSink>,
-        tenant: Rc<dyn Tenant>,
-        platform: Rc<dyn Platform>,
-        call_id: &str,
-    ) -> Self {
-        let (looked_at, is_cancelled) = (Cell::new(platform.now_millis()), Cell::new(false));
-        Self { inner, tenant, platform, call_id: call_id.to_owned(), looked_at, is_cancelled }
+    /// Around the events of an ordinary call; nothing where there is nothing to look at.
+    pub(super) fn around(
+        inner: &Rc<dyn EventSink>,
+        backend: &dyn Backend,
+        head: &CallHead,
+        who: &Principal,
+    ) -> Option<Self> {
+        let is_marked = head.mark.is_some();
+        if !is_marked && who.credential == Credential::Root {
+            return None;
+        }
+        let platform = backend.platform();
+        Some(Self {
+            inner: inner.clone(),
+            tenant: backend.tenant(&who.tenant),
+            looked_at: Cell::new(platform.now_millis()),
+            platform,
+            call_id: head.id.clone(),
+            key_id: who.key_id.clone(),
+            is_marked,
+            wanted: RefCell::new(Wanted::Still),
+        })
     }
 
-    /// The same answer, which says of a call that was ended for its caller that it was.
+    /// The same answer, which says of a call that was ended for its caller, or with its key, that it was.
     pub(super) fn told<A>(&self, answered: Answered<A>) -> Answered<A> {
         let result = answered.result.map_err(|error| {
-            // Nobody else kills the command of a call that is no job.
-            let was_killed = error.details.get("reason").is_some_and(|reason| reason == KILLED);
-            if error.code == ErrorCode::Interrupted && (was_killed || self.is_cancelled.get()) {
-                let message = "the caller cancelled the call, and it was ended";
-                let cancelled = Error { details: error.details, ..Error::new(ErrorCode::Interrupted, message) };
-                return cancelled.detail("reason", CANCELLED).because(error.message);
+            if error.code != ErrorCode::Interrupted {
+                return error;
             }
-            error
+            // Nobody else kills the command of a marked call that is no job.
+            let was_killed = error.details.get("reason").is_some_and(|reason| reason == KILLED);
+            match &*self.wanted.borrow() {
+                // Whoever has the key now is told nothing more.
+                Wanted::KeyEnded(ended) => {
+                    let message = format!("{}, and the call that was under way was ended", ended.message);
+                    Error::new(ErrorCode::Unauthenticated, message).because(error.message)
+                }
+                wanted if *wanted == Wanted::Cancelled || (was_killed && self.is_marked) => {
+                    let message = "the caller cancelled the call, and it was ended";
+                    let cancelled = Error { details: error.details, ..Error::new(ErrorCode::Interrupted, message) };
+                    cancelled.detail("reason", CANCELLED).because(error.message)
+                }
+                _ => error,
+            }
         });
         Answered { result, ..answered }
+    }
+
+    async fn look(&self) {
+        let now = self.platform.now_millis();
+        let pause = if self.is_marked { LOOK } else { KEY_LOOK };
+        if now - self.looked_at.get() < millis(pause) {
+            return;
+        }
+        self.looked_at.set(now);
+        let request = WantedRequest { call_id: self.call_id.clone(), key_id: self.key_id.clone(), at: now };
+        // Who cannot be asked is asked again later.
+        if let Ok(wanted) = self.tenant.wanted(request).await {
+            self.wanted.replace(wanted);
+        }
     }
 }
 
@@ -146,13 +193,9 @@ impl EventSink for Cancellable {
 
     fn emit(&self, event: Event) -> LocalBoxFuture<'_, Result<(), ReaderGone>> {
         async move {
-            let now = self.platform.now_millis();
-            if now - self.looked_at.get() >= millis(LOOK) {
-                self.looked_at.set(now);
-                // Who cannot be asked is asked again later.
-                self.is_cancelled.set(self.tenant.is_cancelled(&self.call_id).await.unwrap_or(false));
-            }
-            if self.is_cancelled.get() { Err(ReaderGone) } else { self.inner.emit(event).await }
+            self.look().await;
+            let is_wanted = *self.wanted.borrow() == Wanted::Still;
+            if is_wanted { self.inner.emit(event).await } else { Err(ReaderGone) }
         }
         .boxed_local()
     }

@@ -34,7 +34,7 @@ use crate::tenant::idempotency::First;
 use crate::tenant::inquiry::{AuditRequest, Entries, Verified, VerifyRequest};
 use crate::tenant::jobs::{JobListRequest, JobListing, JobSettings};
 use crate::tenant::keys::{KeyRequest, Keys};
-use crate::tenant::marks::{CancelRequest, Marked};
+use crate::tenant::marks::{CancelRequest, Marked, Wanted, WantedRequest};
 use crate::tenant::metrics::{MetricsRequest, Report};
 use crate::tenant::permissions::Permissions;
 use crate::tenant::secrets::{SealedSecrets, SecretRequest, Secrets};
@@ -72,6 +72,11 @@ struct Books {
     waits: RefCell<Vec<Told>>,
     /// The call that is cancelled.
     marked: RefCell<Option<Marked>>,
+    /// Milliseconds that went by.
+    later: std::cell::Cell<i64>,
+    /// What is said of an open call, and how often that was asked.
+    wanted: RefCell<Option<Wanted>>,
+    looks: RefCell<Vec<WantedRequest>>,
     /// The secrets that the call uses.
     secrets: RefCell<SealedSecrets>,
     secret_requests: RefCell<Vec<SecretRequest>>,
@@ -84,7 +89,7 @@ struct Double(Rc<Books>, Signer);
 
 impl Platform for Double {
     fn now_millis(&self) -> i64 {
-        1_000
+        1_000 + self.0.later.get()
     }
 
     fn random(&self) -> [u8; 16] {
@@ -184,8 +189,9 @@ impl Tenant for Double {
         ready(Ok(self.0.marked.borrow().clone().unwrap_or(Marked::Nothing))).boxed_local()
     }
 
-    fn is_cancelled<'a>(&'a self, _: &'a str) -> LocalBoxFuture<'a, Result<bool>> {
-        ready(Ok(self.0.marked.borrow().is_some())).boxed_local()
+    fn wanted(&self, request: WantedRequest) -> LocalBoxFuture<'_, Result<Wanted>> {
+        self.0.looks.borrow_mut().push(request);
+        ready(Ok(self.0.wanted.borrow().clone().unwrap_or(Wanted::Still))).boxed_local()
     }
 
     fn list_sandboxes(&self, _: ListRequest) -> LocalBoxFuture<'_, Result<Listing>> {

@@ -173,6 +173,7 @@ async fn take(inner: &Rc<Inner>, socket: &WebSocket, text: &str) {
         return match asked {
             Ok(Asked::Init(init)) => begin(inner, socket, attached, init).await,
             Ok(Asked::Ping) => inner.answer(socket, &Answer::Pong),
+            Err(Unread { is_init: true, error, .. }) => inner.refuse_entry(socket, &error),
             _ => inner.refuse_entry(socket, &Error::new(ErrorCode::Unauthenticated, "the first message must be init")),
         };
     }
@@ -188,7 +189,7 @@ async fn take(inner: &Rc<Inner>, socket: &WebSocket, text: &str) {
             );
             inner.refuse(socket, None, &error);
         }
-        Err(Unread { id, error }) => {
+        Err(Unread { id, error, .. }) => {
             let id = id.filter(|id| !inner.open.borrow().contains_key(id));
             inner.refuse(socket, id, &error);
         }
@@ -212,7 +213,7 @@ async fn begin(inner: &Rc<Inner>, socket: &WebSocket, attached: Attached, init: 
         socket.serialize_attachment(&attached).map_err(Error::internal)
     });
     if let Err(error) = ready {
-        inner.refuse_entry(socket, &error);
+        inner.refuse_entry(socket, &message::by_field(error));
     }
     for next in inner.waiting.take().into_iter().flatten() {
         // Whoever waits is there, in this memory.
@@ -353,12 +354,7 @@ impl Inner {
     /// Refuses who presented no good key, and closes the connection.
     fn refuse_entry(self: &Rc<Self>, socket: &WebSocket, error: &Error) {
         self.refuse(socket, None, error);
-        let code = match error.code {
-            ErrorCode::Unauthenticated => close::UNAUTHENTICATED,
-            ErrorCode::Forbidden => close::FORBIDDEN,
-            _ => close::TRY_AGAIN,
-        };
-        self.shut(socket, code, error.code.title());
+        self.shut(socket, close::of_entry(error.code), error.code.title());
     }
 
     pub(super) fn background(&self, work: LocalBoxFuture<'static, ()>) {

@@ -9,7 +9,7 @@ use worker::WebSocket;
 
 use super::DOOR;
 use super::actor::{Attached, Inner};
-use super::message::{Answer, Failure, Invoke, Outcome};
+use super::message::{Answer, Failure, Invoke, Outcome, by_field};
 use super::sink::{Numbering, Open, Sink};
 use crate::api::rest;
 use crate::call::{Answered, CallHead, Reply, ToolCall};
@@ -44,7 +44,7 @@ pub(super) async fn invoke(inner: &Rc<Inner>, socket: &WebSocket, attached: &Att
     };
     let Answered { result, is_replayed, .. } = make(inner, attached, call, Rc::new(sink)).await;
     let request_id = open.call_id.clone();
-    let answer = match result.and_then(told) {
+    let answer = match result.map_err(by_field).and_then(told) {
         Ok((result, deferred)) => {
             Answer::Outcome(Outcome { id: id.clone(), result, deferred, replayed: is_replayed, request_id })
         }

@@ -7,10 +7,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
-use crate::error::{Error, ErrorCode, Problem, Result};
+use crate::error::{Error, ErrorCode, Problem, Result, field_name};
 use crate::events::Data;
 use crate::registry;
 use crate::schema;
+use crate::whole;
 
 /// Longest message that is read, in bytes.
 pub const LONGEST_MESSAGE: usize = 1024 * 1024;
@@ -101,6 +102,8 @@ pub enum Asked {
 pub struct Unread {
     /// Of the call that it was to begin, where that much can be told.
     pub id: Option<String>,
+    /// Whether it was to present a key.
+    pub is_init: bool,
     pub error: Error,
 }
 
@@ -232,6 +235,9 @@ impl Kind {
                 fields.insert("additionalProperties".to_owned(), json!(false));
             }
         }
+        if is_closed {
+            whole::bound(&mut schema);
+        }
         schema
     }
 }
@@ -249,7 +255,7 @@ thread_local! {
 
 /// Reads what a client said.
 pub fn read(text: &str) -> std::result::Result<Asked, Unread> {
-    let nameless = |error| Unread { id: None, error };
+    let nameless = |error| Unread { id: None, is_init: false, error };
     if text.len() > LONGEST_MESSAGE {
         let message = format!("the message has {} bytes; {LONGEST_MESSAGE} are read", text.len());
         let error = Error::new(ErrorCode::PayloadTooLarge, message).detail("limitBytes", LONGEST_MESSAGE);
@@ -266,7 +272,8 @@ pub fn read(text: &str) -> std::result::Result<Asked, Unread> {
     };
     let id = message.get("id").and_then(Value::as_str).filter(|id| (1..=128).contains(&id.len())).map(str::to_owned);
     let id = id.filter(|_| ["invoke", "subscribe"].contains(&name));
-    understood(index, message).map_err(|error| Unread { id, error })
+    let is_init = name == "init";
+    understood(index, message).map_err(|error| Unread { id, is_init, error })
 }
 
 fn understood(index: usize, message: Value) -> Result<Asked> {
@@ -288,6 +295,28 @@ fn understood(index: usize, message: Value) -> Result<Asked> {
     }
 }
 
+/// What a message has instead of a header of REST: the header as errors call it, and its field.
+const FIELDS_FOR_HEADERS: [(&str, &str); 3] =
+    [("Webhook-Url", "/webhookUrl"), ("Idempotency-Key", "/idempotencyKey"), ("X-Tenant", "/tenant")];
+
+/// The same error for who sent a message: one that names a header of REST names the field that stands for it.
+pub fn by_field(error: Error) -> Error {
+    let named = error.details.get("header").and_then(Value::as_str).unwrap_or_default();
+    let Some((header, pointer)) = FIELDS_FOR_HEADERS.iter().find(|(header, _)| header.eq_ignore_ascii_case(named))
+    else {
+        return error;
+    };
+    let why = error.message.strip_prefix(&format!("the header {header} ")).unwrap_or(&error.message).to_owned();
+    match error.code {
+        ErrorCode::InvalidArguments => Error::invalid(pointer, why),
+        _ => {
+            let mut error = Error { message: format!("{}: {why}", field_name(pointer)), ..error };
+            error.details.remove("header");
+            error.detail("field", field_name(pointer))
+        }
+    }
+}
+
 fn typed<T: DeserializeOwned>(message: Value) -> Result<T> {
     serde_json::from_value(message).map_err(|error| Error::invalid("", error.to_string()))
 }
@@ -295,6 +324,10 @@ fn typed<T: DeserializeOwned>(message: Value) -> Result<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tenant::credential::{self, Configured, Presented};
+    use crate::tenant::idempotency;
+    use crate::tenant::signing::Signer;
+    use crate::webhook::address::{self, Reach};
 
     #[test]
     fn messages_are_read() {
@@ -325,13 +358,51 @@ mod tests {
                 "param: there is no",
             ),
             (r#"{"type":"subscribe","jobId":"j","fromSeq":-1}"#, ErrorCode::InvalidArguments, "fromSeq: "),
+            (
+                r#"{"type":"subscribe","jobId":"j","fromSeq":9007199254740992}"#,
+                ErrorCode::InvalidArguments,
+                "fromSeq: ",
+            ),
+            (
+                r#"{"type":"subscribe","jobId":"j","fromSeq":18446744073709551616}"#,
+                ErrorCode::InvalidArguments,
+                "fromSeq: ",
+            ),
+            (r#"{"type":"init","token":5}"#, ErrorCode::InvalidArguments, "token: "),
+            (r#"{"type":"init","token":"t","key":1}"#, ErrorCode::InvalidArguments, "key: there is no"),
+            (r#"{"type":"init"}"#, ErrorCode::InvalidArguments, "token: is required"),
             (r#"{"type":"cancel"}"#, ErrorCode::InvalidArguments, "id: is required"),
         ];
         for (text, code, part) in cases {
             let unread = read(text).unwrap_err();
             assert_eq!(unread.error.code, code, "{text}: {unread:?}");
             assert!(unread.error.message.contains(part), "{text}: {unread:?}");
+            assert_eq!(unread.is_init, text.contains("init"), "{text}");
         }
+    }
+
+    #[test]
+    fn what_is_a_header_at_rest_is_named_as_the_field_that_stands_for_it() {
+        let of_webhook = address::check_header("ftp://x", Reach::Public).unwrap_err();
+        let of_key = idempotency::check("").unwrap_err();
+        let presented =
+            Presented { authorization: Some("Bearer root-root-root-root".to_owned()), tenant: Some("../x".to_owned()) };
+        let signer = Signer::new(None);
+        let configured = Configured { root_key: Some("root-root-root-root"), signer: &signer };
+        let of_tenant = credential::authenticate(&configured, &presented, 0).unwrap_err();
+        for (error, field) in [(of_webhook, "webhookUrl"), (of_key, "idempotencyKey"), (of_tenant, "tenant")] {
+            let told = by_field(error);
+            assert!(told.message.starts_with(&format!("{field}: ")) && !told.message.contains("header"), "{told:?}");
+            let pointer = &told.details["violations"][0]["pointer"];
+            assert_eq!((told.code, pointer), (ErrorCode::InvalidArguments, &json!(format!("/{field}"))));
+            assert_eq!(told.details.get("header"), None);
+        }
+        let another =
+            Error::new(ErrorCode::Forbidden, "the header X-Tenant names another tenant").detail("header", "x-tenant");
+        let told = by_field(another);
+        assert_eq!((told.code, told.message.as_str()), (ErrorCode::Forbidden, "tenant: names another tenant"));
+        let other = Error::invalid("/command", "is wrong");
+        assert_eq!(by_field(other.clone()), other);
     }
 
     #[test]

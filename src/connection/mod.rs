@@ -23,8 +23,12 @@ pub const DOOR: &str = "websocket";
 
 /// Why a connection is closed by the service, as in the close frame; documented in docs/websocket.md.
 pub mod close {
+    use crate::error::ErrorCode;
+
     /// A binary frame was sent.
     pub const UNSUPPORTED: u16 = 1003;
+    /// The `init` is none that can be read, or names a tenant that cannot be one.
+    pub const BAD_INIT: u16 = 4400;
     /// No key, or one that is not valid.
     pub const UNAUTHENTICATED: u16 = 4401;
     /// The key may not call anything.
@@ -35,4 +39,26 @@ pub mod close {
     pub const GONE: u16 = 4410;
     /// The key could not be looked at, or too many calls were made with it; try again.
     pub const TRY_AGAIN: u16 = 4429;
+
+    /// Why a connection is closed whose `init` was answered with this error.
+    pub fn of_entry(code: ErrorCode) -> u16 {
+        match code {
+            ErrorCode::Unauthenticated => UNAUTHENTICATED,
+            ErrorCode::Forbidden | ErrorCode::ApprovalRejected => FORBIDDEN,
+            ErrorCode::InvalidArguments | ErrorCode::MalformedRequest => BAD_INIT,
+            _ => TRY_AGAIN,
+        }
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+
+        #[test]
+        fn only_what_can_pass_is_to_be_tried_again() {
+            for code in ErrorCode::ALL {
+                assert_eq!(of_entry(code) == TRY_AGAIN, ![400, 401, 403].contains(&code.status()), "{code:?}");
+            }
+        }
+    }
 }

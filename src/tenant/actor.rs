@@ -191,7 +191,7 @@ impl DurableObject for TenantActor {
             "/sandboxes/ensure" => answer(read(&body).and_then(|listed| inner.ensure(&listed))),
             "/sandboxes/remove" => answer(read(&body).and_then(|id| inner.remove(&id))),
             "/cancel" => answer(read(&body).and_then(|request| inner.cancel(&request))),
-            "/cancelled" => answer(read::<String>(&body).and_then(|call_id| inner.is_cancelled(&call_id))),
+            "/wanted" => answer(read(&body).and_then(|request| inner.wanted(&request))),
             _ => Response::error("no such route", 404),
         };
         placing::hand_out(inner);

@@ -40,6 +40,8 @@ pub enum Manner {
     Raw,
     /// At once or never: what it is given is not stored.
     Immediate,
+    /// At once or never: whoever asks is answered with what there is.
+    AtOnce,
     /// It only says what it would do.
     Preview,
     /// By a job, which was counted, recorded and approved when it was asked for.
@@ -410,6 +412,10 @@ fn rule(
                 a key without such a rule may make it";
             return Err(Error::new(ErrorCode::Forbidden, message).detail("reason", "needs_approval"));
         }
+        Judgement::Waits(_) if request.manner == Manner::AtOnce => {
+            let message = "this call has to be approved first, and here it cannot wait; call the tool itself";
+            return Err(Error::new(ErrorCode::Forbidden, message).detail("reason", "needs_approval"));
+        }
         Judgement::Waits(_) if registry::is_not_recorded(&request.arguments) => {
             let message =
                 "this call has to be approved first, and its arguments are too long to be shown to who approves";
@@ -437,7 +443,7 @@ fn rule(
 
 fn approval(request: &AdmissionRequest, permissions: &Permissions) -> Judgement {
     match request.manner {
-        Manner::Ordinary | Manner::Deferred | Manner::Immediate | Manner::Raw => {
+        Manner::Ordinary | Manner::Deferred | Manner::Immediate | Manner::Raw | Manner::AtOnce => {
             let Requirement { tool, approval, destructive, .. } = &request.requirement;
             permissions.approval.judge(tool, *approval, *destructive, request.inspected.as_ref())
         }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::listing::Parameter;
 use crate::job::record::{EXPIRES_AFTER, Job};
 use crate::job::state::State;
+use crate::whole;
 
 /// When a row is forgotten; it has the same value as `Job::expires_at`.
 const EXPIRES_AT: &str = "ended_at + 1000 * coalesce(json_extract(job, '$.expiresAfter'), 604800)";
@@ -90,7 +91,7 @@ impl Place {
 
     pub fn parse(text: &str) -> Option<Self> {
         let (created_at, job_id) = text.split_once('.')?;
-        Some(Self { created_at: created_at.parse().ok()?, job_id: job_id.to_owned() })
+        Some(Self { created_at: whole::place(created_at)?, job_id: job_id.to_owned() })
     }
 }
 

@@ -53,13 +53,18 @@ impl KeyRecord {
             Credential::Key { .. } | Credential::Root => return Err(invalid()),
         };
         // Only who knows the secret is told what became of the key.
+        self.standing(now).map(|()| permissions)
+    }
+
+    /// 401 when the key is no longer valid.
+    pub fn standing(&self, now: i64) -> Result<()> {
         if self.revoked_at.is_some() {
             return Err(Error::new(ErrorCode::Unauthenticated, "the key was revoked"));
         }
         if self.expires_at.is_some_and(|at| at <= now) {
             return Err(Error::new(ErrorCode::Unauthenticated, "the key has expired"));
         }
-        Ok(permissions)
+        Ok(())
     }
 
     fn knows(&self, secret: &SecretDigest, now: i64) -> bool {

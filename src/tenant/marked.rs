@@ -4,7 +4,9 @@ use serde::Deserialize;
 
 use super::actor::{Inner, TextRow};
 use super::admission::AdmissionRequest;
-use super::marks::{CancelRequest, Marked};
+use super::keyring;
+use super::marks::{CancelRequest, Marked, Wanted, WantedRequest};
+use super::token::ROOT_KEY_ID;
 use crate::error::Result;
 use crate::identifier::SandboxId;
 
@@ -60,10 +62,20 @@ impl Inner {
         Ok(Marked::Call { call_id: row.call_id, sandbox_id: SandboxId::parse(&row.sandbox_id).ok() })
     }
 
-    /// Whether its caller wants a call to end.
-    pub(super) fn is_cancelled(&self, call_id: &str) -> Result<bool> {
+    /// Whether an open call is still wanted, and by a key that is still one.
+    pub(super) fn wanted(&self, request: &WantedRequest) -> Result<Wanted> {
         let statement = "SELECT call_id AS text FROM marks WHERE call_id = ? AND cancelled_at IS NOT NULL";
-        Ok(!self.rows::<TextRow>(statement, vec![call_id.into()])?.is_empty())
+        if !self.rows::<TextRow>(statement, vec![request.call_id.as_str().into()])?.is_empty() {
+            return Ok(Wanted::Cancelled);
+        }
+        if request.key_id == ROOT_KEY_ID {
+            return Ok(Wanted::Still);
+        }
+        let standing = match self.key(&request.key_id)? {
+            Some(key) => key.standing(request.at),
+            None => Err(keyring::invalid()),
+        };
+        Ok(standing.map_or_else(Wanted::KeyEnded, |()| Wanted::Still))
     }
 
     pub(super) fn forget_mark(&self, call_id: &str) -> Result<()> {

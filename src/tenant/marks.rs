@@ -5,6 +5,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::credential::Principal;
+use crate::error::Error;
 use crate::identifier::SandboxId;
 
 /// What a caller calls its request by.
@@ -24,6 +25,27 @@ pub struct CancelRequest {
     pub principal: Principal,
     pub digest: String,
     pub at: i64,
+}
+
+/// Whether a call that is open is still to go on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct WantedRequest {
+    pub call_id: String,
+    /// Key that it was made with.
+    pub key_id: String,
+    pub at: i64,
+}
+
+/// What is known of a call that is open.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Wanted {
+    Still,
+    /// Its caller wants it to end.
+    Cancelled,
+    /// Its key was revoked or has expired, as the error says.
+    KeyEnded(Error),
 }
 
 /// The one call of a mark, which is noted as unwanted.

@@ -15,7 +15,7 @@ use super::deliveries::{DeliveryListRequest, DeliveryListing};
 use super::inquiry::{AuditRequest, Entries, Verified, VerifyRequest};
 use super::jobs::{JobListRequest, JobListing, JobSettings, SeenBy};
 use super::keys::{KeyRequest, Keys};
-use super::marks::{CancelRequest, Marked};
+use super::marks::{CancelRequest, Marked, Wanted, WantedRequest};
 use super::metrics::{MetricsRequest, Report};
 use super::permissions::Permissions;
 use super::secrets::{SecretRequest, Secrets};
@@ -86,8 +86,8 @@ impl Tenant for Sight {
         self.tenant.cancel(request)
     }
 
-    fn is_cancelled<'a>(&'a self, call_id: &'a str) -> LocalBoxFuture<'a, Result<bool>> {
-        self.tenant.is_cancelled(call_id)
+    fn wanted(&self, request: WantedRequest) -> LocalBoxFuture<'_, Result<Wanted>> {
+        self.tenant.wanted(request)
     }
 
     fn list_jobs(&self, request: JobListRequest) -> LocalBoxFuture<'_, Result<JobListing>> {

@@ -14,6 +14,7 @@ use super::listing::Parameter;
 use super::prices::{Prices, rounded};
 use super::storage::StorageTold;
 use crate::error::ErrorCode;
+use crate::whole;
 
 /// Days that usage is kept.
 pub const DAYS: i64 = 400;
@@ -200,7 +201,7 @@ impl Cursor {
         let parts: Vec<String> = text.split('.').map(str::to_owned).collect();
         let columns = group_by.columns();
         let fits = parts.len() == columns.len()
-            && columns.iter().zip(&parts).all(|(column, part)| *column != "day" || part.parse::<i64>().is_ok());
+            && columns.iter().zip(&parts).all(|(column, part)| *column != "day" || whole::place(part).is_some());
         fits.then_some(Self(parts))
     }
 }

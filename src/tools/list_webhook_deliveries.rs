@@ -12,6 +12,7 @@ use crate::identifier::SandboxId;
 use crate::registry::{CallFacts, Context, Method, Route, Tool};
 use crate::tenant::admission::SandboxClaim;
 use crate::tenant::deliveries::{Delivery, DeliveryListRequest, DeliveryListing, DeliveryState};
+use crate::whole;
 
 /// Which page; all given filters must match.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -97,6 +98,7 @@ impl Tool for ListWebhookDeliveries {
 }
 
 fn place(input: &Input) -> Result<Option<i64>> {
-    let read = |text: &String| text.parse().map_err(|_| Error::invalid("/cursor", "is none of listWebhookDeliveries"));
+    let message = "is none of listWebhookDeliveries";
+    let read = |text: &String| whole::place(text).ok_or_else(|| Error::invalid("/cursor", message));
     input.cursor.as_ref().map(read).transpose()
 }

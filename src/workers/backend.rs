@@ -41,7 +41,7 @@ use crate::tenant::deliveries::{DeliveryListRequest, DeliveryListing};
 use crate::tenant::inquiry::{AuditRequest, Entries, Verified, VerifyRequest};
 use crate::tenant::jobs::{JobListRequest, JobListing, JobSettings};
 use crate::tenant::keys::{KeyRequest, Keys};
-use crate::tenant::marks::{CancelRequest, Marked};
+use crate::tenant::marks::{CancelRequest, Marked, Wanted, WantedRequest};
 use crate::tenant::metrics::{MetricsRequest, Report};
 use crate::tenant::secrets::{SecretRequest, Secrets};
 use crate::tenant::signing::Signer;
@@ -285,8 +285,8 @@ impl Tenant for TenantObject {
         async move { self.ask("/cancel", &request, Repeat::Harmless).await }.boxed_local()
     }
 
-    fn is_cancelled<'a>(&'a self, call_id: &'a str) -> LocalBoxFuture<'a, Result<bool>> {
-        async move { self.ask("/cancelled", &call_id, Repeat::Harmless).await }.boxed_local()
+    fn wanted(&self, request: WantedRequest) -> LocalBoxFuture<'_, Result<Wanted>> {
+        async move { self.ask("/wanted", &request, Repeat::Harmless).await }.boxed_local()
     }
 
     fn list_sandboxes(&self, request: ListRequest) -> LocalBoxFuture<'_, Result<Listing>> {

@@ -9,7 +9,7 @@ use crate::{environment::Environment, tools::run};
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// What both say.
-const SAID: &str = "lists exec: True\nexit code: 3 error: False\nprogress: True\ntext has the output: True\n\
+const SAID: &str = "lists exec: True\nexit code: 3 error: False\nprogress: True\nlarge: 0 1048576 True\ntext has the output: True\n\
     missing: True not_found\ndry run: False True\n";
 
 /// The same of resources, in between.

@@ -274,6 +274,37 @@ async fn progress_is_told_where_a_token_was_given_and_the_result_comes_last() {
 }
 
 #[tokio::test]
+async fn the_last_event_is_never_longer_than_clients_read() {
+    let (stack, client) = stack();
+    let sandbox = stack.sandbox().await;
+    // A page of each kind: plain, lines, and bytes that JSON writes with six characters.
+    for (command, written) in [
+        ("head -c 1048576 /dev/zero | tr '\\0' x", 1_048_576_u64),
+        ("yes '' | head -c 1048576", 1_048_576),
+        ("head -c 1048576 /dev/zero; head -c 1048576 /dev/zero >&2", 1_048_576),
+    ] {
+        let arguments = json!({ "sandboxId": sandbox.id, "command": command });
+        let params = json!({ "name": "exec", "arguments": arguments, "_meta": { "progressToken": "t1" } });
+        let answer = legacy(&client, "tools/call", params).await.text();
+        let events: Vec<&str> = answer.split_inclusive("\n\n").collect();
+        assert!(events.iter().all(|event| event.len() <= 1_048_576), "{command}");
+        let last = events.last().unwrap().strip_prefix("event: message\ndata: ").unwrap();
+        let last: Value = serde_json::from_str(last).unwrap();
+        let structured = &last["result"]["structuredContent"];
+        assert_eq!((&structured["exitCode"], &last["result"]["isError"]), (&json!(0), &json!(false)), "{command}");
+        assert_eq!(structured["stdoutBytes"], written, "{command}");
+        let stdout = structured["stdout"].as_str().unwrap();
+        let is_whole = stdout.len() as u64 == written;
+        assert_eq!(structured["truncated"], !is_whole, "{command}");
+        assert!(is_whole || stdout.contains("bytes left out]"), "{command}");
+        assert!(last["result"]["content"][0]["text"].as_str().unwrap().contains("\"exitCode\":0"), "{command}");
+        // Without a token there is no such limit.
+        let whole = legacy(&client, "tools/call", json!({ "name": "exec", "arguments": arguments })).await.ok();
+        assert_eq!(whole["result"]["structuredContent"]["stdout"].as_str().unwrap().len() as u64, written, "{command}");
+    }
+}
+
+#[tokio::test]
 async fn closing_the_stream_of_a_call_ends_its_command() {
     let (stack, client) = stack();
     let sandbox = stack.sandbox().await;

@@ -248,3 +248,35 @@ async fn what_cannot_be_read_is_an_error_with_the_code_of_its_era() {
         legacy(&client.with_key(key), "resources/read", params).await.problem(401, "unauthenticated");
     }
 }
+
+#[tokio::test]
+async fn what_is_neither_a_file_nor_a_directory_is_told_as_what_it_is_not() {
+    let stack = Stack::shared();
+    let (client, sandbox) = (stack.client(), stack.sandbox().await);
+    sandbox.sh("mkdir d; mkfifo pipe").await;
+    for era in ERAS {
+        let error = era.error(&client, &format!("sandbox://{}/pipe", sandbox.id)).await;
+        let problem = &error["data"]["cloudflare-ops/problem"];
+        assert_eq!(problem["details"]["reason"], "wrong_file_type", "{error}");
+        assert!(problem["detail"].as_str().unwrap().contains("is not a regular file"), "{error}");
+        assert_eq!(era.read(&client, &format!("sandbox://{}/d", sandbox.id)).await["mimeType"], "application/json");
+    }
+}
+
+#[tokio::test]
+async fn a_resource_whose_reading_has_to_be_approved_is_refused_and_makes_no_job() {
+    let stack = Stack::shared();
+    let (client, sandbox) = (stack.client(), stack.sandbox().await);
+    sandbox.sh("echo x > a").await;
+    let rules = json!({ "role": "operator", "approval": { "tools": ["readFile"] } });
+    let bound = key(&client, rules).await;
+    for era in ERAS {
+        let error = era.error(&bound, &format!("sandbox://{}/a", sandbox.id)).await;
+        let problem = &error["data"]["cloudflare-ops/problem"];
+        assert_eq!((&error["code"], &problem["code"]), (&json!(-32010), &json!("forbidden")), "{error}");
+        assert_eq!(problem["details"]["reason"], "needs_approval", "{error}");
+    }
+    let jobs = bound.call("listJobs", &json!({ "state": "awaiting_approval" })).await.ok();
+    let of_bound = jobs["jobs"].as_array().unwrap().iter().filter(|job| job["sandboxId"] == sandbox.id.as_str());
+    assert_eq!(of_bound.count(), 0, "{jobs}");
+}

@@ -13,7 +13,7 @@ use super::envelope::{self, Asked, Fault, INVALID_PARAMS, INVALID_REQUEST, METHO
 use super::headers::{self, Era, Sent};
 use super::progress::Progress;
 use super::reading::Reading;
-use super::{MODERN, origin, result, tools};
+use super::{MODERN, fitting, origin, result, tools};
 use crate::api::body;
 use crate::api::rest::{Door, Shared, header};
 use crate::api::routes::accepts_events;
@@ -92,7 +92,8 @@ impl Door {
         };
         match told {
             Ok(told) => {
-                let response = as_events.respond(&envelope::success(&asked.id, result::of_era(era, told)))?;
+                let response =
+                    as_events.respond(&envelope::success(&asked.id, result::of_era(era, told)), &self.request_id)?;
                 if asked.method == "initialize" {
                     response.headers().set(SESSION_HEADER, &uuid()).map_err(Error::internal)?;
                 }
@@ -161,7 +162,7 @@ impl Door {
         if let (Some(asking), Some(retry)) = (&asking, &retry) {
             let head = CallHead { patience: Some(LONGEST_SILENCE), ..head };
             return match asking.answer(self, &shared, head, retry).await? {
-                Ok(told) => as_events.respond(&envelope::success(&id, result::of_era(era, told))),
+                Ok(told) => as_events.respond(&envelope::success(&id, result::of_era(era, told)), &self.request_id),
                 Err(fault) => self.refused(&fault, &id),
             };
         }
@@ -185,9 +186,7 @@ impl Door {
             },
             // Nobody waits for the answer to a call that was cancelled.
             Frame::Last(answered) if answered.result.as_ref().is_err_and(is_cancelled) => sse::HEARTBEAT.to_owned(),
-            Frame::Last(answered) => {
-                sse::encode("message", &response(answered.result, &id, era, &request_id).1.to_string())
-            }
+            Frame::Last(answered) => fitting::event(&response(answered.result, &id, era, &request_id).1, &request_id),
         })
     }
 
@@ -210,11 +209,11 @@ impl Door {
         if let (Some(asking), Ok(Reply::Job(job))) = (asking, &reply) {
             let (round, job) = (Round::first(&job.job_id), serde_json::to_value(job).unwrap_or_default());
             if let Some(question) = asking.question(self, &job, &round) {
-                return as_events.respond(&envelope::success(id, question));
+                return as_events.respond(&envelope::success(id, question), &self.request_id);
             }
         }
         let (status, message) = response(reply, id, era, &self.request_id);
-        as_events.respond(&message).map(|response| response.with_status(status))
+        as_events.respond(&message, &self.request_id).map(|response| response.with_status(status))
     }
 }
 
@@ -258,13 +257,13 @@ impl AsEvents {
         }
     }
 
-    fn respond(self, message: &Value) -> Result<Response> {
+    fn respond(self, message: &Value, request_id: &str) -> Result<Response> {
         match self {
             Self::No | Self::Offered => Response::from_json(message).map_err(Error::internal),
             Self::Only => {
                 let builder = ResponseBuilder::new();
                 let builder = builder.with_header("content-type", "text/event-stream; charset=utf-8");
-                let text = sse::encode("message", &message.to_string());
+                let text = fitting::event(message, request_id);
                 Ok(builder.map_err(Error::internal)?.fixed(text.into_bytes()))
             }
         }

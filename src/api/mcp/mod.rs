@@ -13,6 +13,7 @@
 pub mod approval;
 pub mod cancelled;
 pub mod envelope;
+pub mod fitting;
 pub mod headers;
 pub mod origin;
 pub mod progress;

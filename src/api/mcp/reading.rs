@@ -12,7 +12,6 @@ use super::uris::{self, Resource};
 use crate::api::rest::{Door, Shared};
 use crate::call::{CallHead, Reply, ToolCall};
 use crate::error::{Error, ErrorCode, Result};
-use crate::events::NoEvents;
 use crate::workers::platform::uuid;
 
 /// Answers of getJobLogs that one log is put together from: many small pieces fill an answer too.
@@ -118,10 +117,11 @@ impl Reading<'_> {
             json!({ "sandboxId": sandbox_id, "path": path, "pathEncoding": "percent", "limit": LONGEST_FILE });
         match self.call("readFile", arguments).await {
             Ok(output) => resources::file(uri, path, &output),
-            // Who fills in a template may name a directory without its slash.
-            Err(error) if error.details.get("reason").is_some_and(|reason| reason == "wrong_file_type") => {
-                self.directory(uri, sandbox_id, path).await
-            }
+            // Who fills in a template may name a directory without its slash. What is neither is told of as the file that it was read as.
+            Err(error) if is_of_another_type(&error) => match self.directory(uri, sandbox_id, path).await {
+                Err(listed) if is_of_another_type(&listed) => Err(error),
+                listed => listed,
+            },
             Err(error) => Err(error),
         }
     }
@@ -151,15 +151,17 @@ impl Reading<'_> {
         self.head.id = uuid();
         let call = ToolCall { head, tool: tool.to_owned(), arguments: Ok(arguments) };
         let (backend, shared) = (self.door.backend.clone(), self.shared.clone());
-        let work = async move { shared.registry.call(&*backend, call, Rc::new(NoEvents)).await };
+        let work = async move { shared.registry.call_at_once(&*backend, call).await };
         match self.door.note(self.door.to_its_end(work).await?)? {
             Reply::Output(output) => Ok(output),
-            Reply::Job(job) => {
-                let message = "what this key reads has to be approved first, and a resource cannot wait; follow the job with getJob";
-                Err(Error::new(ErrorCode::Forbidden, message).detail("jobId", job.job_id))
-            }
+            Reply::Job(_) => Err(Error::internal("what is read at once became a job")),
         }
     }
+}
+
+/// Whether the path is of something else than what the tool reads.
+fn is_of_another_type(error: &Error) -> bool {
+    error.details.get("reason").is_some_and(|reason| reason == "wrong_file_type")
 }
 
 /// One page of a listing tool.

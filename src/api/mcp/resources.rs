@@ -33,7 +33,7 @@ const LEGACY_NOT_FOUND: i64 = -32002;
 /// Of this product: the service or the sandbox is unavailable, a limit is used up, or something else refuses.
 const UNAVAILABLE: i64 = -32000;
 const LIMITED: i64 = -32003;
-const REFUSED: i64 = -32010;
+pub const REFUSED: i64 = -32010;
 
 /// Where a list of resources goes on: first the sandboxes, then the jobs.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -112,7 +112,8 @@ fn failed(error: &Error, request_id: &str) -> Result<Value, Fault> {
     Ok(refusal(&problem))
 }
 
-fn refusal(problem: &Problem) -> Value {
+/// What a model is told of a problem.
+pub fn text_of(problem: &Problem) -> String {
     let mut text = format!("{}: {}", problem.code.as_str(), problem.detail);
     if !problem.details.is_empty() {
         text.push_str(&format!("\n{}", Value::Object(problem.details.clone())));
@@ -120,6 +121,12 @@ fn refusal(problem: &Problem) -> Value {
     if let (true, Some(seconds)) = (problem.retryable, problem.retry_after) {
         text.push_str(&format!("\nTry again in {seconds} s."));
     }
+    text
+}
+
+/// The result of a call that failed.
+pub fn refusal(problem: &Problem) -> Value {
+    let text = text_of(problem);
     let mut meta = json!({ PROBLEM_FIELD: problem });
     if let (Some(code), Some(fields)) = (published_code(problem.code), meta.as_object_mut()) {
         fields.insert(CODE_FIELD.to_owned(), json!(code));

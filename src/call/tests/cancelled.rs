@@ -2,7 +2,9 @@
 
 use super::super::cancel::{CANCELLED, Cancellable};
 use super::*;
+use crate::events::{Event, EventSink};
 use crate::job::record::KILLED;
+use crate::tenant::key::SecretDigest;
 
 fn marked(double: &Double) -> CallHead {
     assert!(double.0.cancelled.borrow().is_empty());
@@ -49,12 +51,29 @@ fn what_is_not_found_is_left_alone_and_a_stranger_finds_nothing() {
     assert!(double.0.cancelled.borrow().is_empty());
 }
 
+fn root() -> Principal {
+    Principal { tenant: "default".into(), key_id: "root".into(), credential: Credential::Root }
+}
+
+fn holder() -> Principal {
+    let credential = Credential::Key { secret: SecretDigest::of("secret") };
+    Principal { tenant: "default".into(), key_id: "k".into(), credential }
+}
+
+fn around(double: &Double, head: &CallHead, who: &Principal) -> Option<Cancellable> {
+    let events: Rc<dyn EventSink> = Rc::new(NoEvents);
+    Cancellable::around(&events, double, head, who)
+}
+
+fn goes_on(cancellable: &Cancellable) -> bool {
+    cancellable.emit(Event::Heartbeat).now_or_never().expect("the double never waits").is_ok()
+}
+
 #[test]
 fn only_what_was_ended_for_its_caller_says_so() {
     let double = Double::default();
-    let (tenant, platform) = (double.tenant("default"), double.platform());
     let told = |error: Error| {
-        let cancellable = Cancellable::new(Rc::new(NoEvents), tenant.clone(), platform.clone(), "call-1");
+        let cancellable = around(&double, &marked(&double), &root()).unwrap();
         let answered = Answered { result: Err::<(), _>(error), standing: None, is_replayed: false, has_begun: true };
         cancellable.told(answered).result.unwrap_err()
     };
@@ -64,4 +83,42 @@ fn only_what_was_ended_for_its_caller_says_so() {
     assert_eq!(told(replaced.clone()), replaced);
     let other = Error::new(ErrorCode::OutcomeUnknown, "nobody knows").detail("reason", KILLED);
     assert_eq!(told(other.clone()), other);
+}
+
+#[test]
+fn a_call_whose_key_ended_ends_at_its_next_event_and_tells_nothing_more() {
+    let double = Double::default();
+    let revoked = Error::new(ErrorCode::Unauthenticated, "the key was revoked");
+    *double.0.wanted.borrow_mut() = Some(Wanted::KeyEnded(revoked));
+    let cancellable = around(&double, &head(KEY), &holder()).unwrap();
+    double.0.later.set(9_999);
+    assert!(goes_on(&cancellable) && double.0.looks.borrow().is_empty(), "not every event is a question");
+    double.0.later.set(10_000);
+    assert!(!goes_on(&cancellable) && !goes_on(&cancellable));
+    let looks = double.0.looks.borrow();
+    assert_eq!(*looks, [WantedRequest { call_id: "call-1".into(), key_id: "k".into(), at: 11_000 }]);
+    let told = |result: Result<()>| {
+        cancellable.told(Answered { result, standing: None, is_replayed: false, has_begun: true }).result
+    };
+    let killed = Error::new(ErrorCode::Interrupted, "the command was ended").detail("stdout", "so far");
+    let error = told(Err(killed)).unwrap_err();
+    assert_eq!((error.code, error.details.len()), (ErrorCode::Unauthenticated, 0));
+    assert!(error.message.starts_with("the key was revoked"), "{}", error.message);
+    assert_eq!(told(Ok(())), Ok(()), "what ended by itself has ended as it did");
+    let unknown = Error::new(ErrorCode::OutcomeUnknown, "nobody saw it");
+    assert_eq!(told(Err(unknown.clone())), Err(unknown));
+}
+
+#[test]
+fn a_call_is_looked_at_where_its_caller_or_its_key_may_end_it() {
+    let double = Double::default();
+    assert!(around(&double, &head(KEY), &root()).is_none(), "the root key does not end");
+    let cancellable = around(&double, &marked(&double), &root()).unwrap();
+    *double.0.wanted.borrow_mut() = Some(Wanted::Cancelled);
+    double.0.later.set(4_000);
+    assert!(!goes_on(&cancellable));
+    *double.0.wanted.borrow_mut() = None;
+    let cancellable = around(&double, &head(KEY), &holder()).unwrap();
+    double.0.later.set(60_000);
+    assert!(goes_on(&cancellable));
 }

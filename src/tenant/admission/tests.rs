@@ -321,6 +321,8 @@ fn approval_is_decided_last_and_a_waiting_call_uses_nothing_but_itself() {
     // Raw bytes cannot wait, what only tells needs not, and an attempt was approved.
     let raw = AdmissionRequest { manner: Manner::Raw, ..asked.clone() };
     assert_eq!(error(&decide(&raw, &known)).unwrap().details["reason"], "needs_approval");
+    let at_once = AdmissionRequest { manner: Manner::AtOnce, ..asked.clone() };
+    assert_eq!(error(&decide(&at_once, &known)).unwrap().details["reason"], "needs_approval");
     // Nor can what is not stored, whether its rule is known at once or depends on its arguments.
     let immediate = AdmissionRequest { manner: Manner::Immediate, ..asked.clone() };
     assert_eq!(error(&decide(&immediate, &known)).unwrap().details["reason"], "needs_approval");

@@ -36,6 +36,11 @@ async def main():
                 print("exit code:", result.structuredContent["exitCode"], "error:", bool(result.isError))
                 print("progress:", any("one" in message for message in told))
 
+                # Zeros are six characters each in JSON: the answer is told in less, and is told.
+                zeros = {"sandboxId": sandbox, "command": "head -c 1048576 /dev/zero"}
+                large = (await client.call_tool("exec", zeros, progress_callback=progress)).structuredContent
+                print("large:", large["exitCode"], large["stdoutBytes"], large["truncated"])
+
                 plain = await client.call_tool("exec", {"sandboxId": sandbox, "command": "echo plain"})
                 print("text has the output:", "plain" in text(plain))
 

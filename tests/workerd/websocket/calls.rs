@@ -117,6 +117,7 @@ async fn messages_that_cannot_be_taken_are_answered_with_the_reason_and_disturb_
         (r#"{"type":"invoke","id":"open","tool":"listKeys"}"#, "conflict", None),
         (r#"{"type":"cancel","id":"nothing"}"#, "not_found", None),
         (long.as_str(), "payload_too_large", None),
+        (r#"{"type":"subscribe","id":"far","jobId":"j","fromSeq":9007199254740992}"#, "invalid_arguments", Some("far")),
     ];
     for (text, code, id) in cases {
         socket.send_text(text).await;
@@ -133,6 +134,18 @@ async fn messages_that_cannot_be_taken_are_answered_with_the_reason_and_disturb_
     assert_eq!(socket.end_of("open").await.result()["stdout"], "well\n");
     socket.send_bytes(b"{}").await;
     assert_eq!(socket.closed().await.0, 1003);
+}
+
+#[tokio::test]
+async fn what_rest_has_as_a_header_is_refused_as_the_field_of_the_message() {
+    let mut socket = Stack::shared().client().socket().await;
+    for (field, value) in [("webhookUrl", "ftp://example.com"), ("idempotencyKey", "a b")] {
+        socket.send(&json!({ "type": "invoke", "id": "1", "tool": "listSandboxes", field: value })).await;
+        let told = socket.end_of("1").await;
+        let error = told.problem("invalid_arguments");
+        assert_eq!(error["details"]["violations"][0]["pointer"], format!("/{field}"), "{error}");
+        assert!(error["detail"].as_str().unwrap().starts_with(&format!("{field}: ")), "{error}");
+    }
 }
 
 #[tokio::test]

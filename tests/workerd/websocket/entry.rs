@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use test_support::{Client, Socket, Stack};
+use test_support::{Client, Socket, Stack, eventually, find_by_argument, random_name};
 use tokio_tungstenite::tungstenite::Error;
 
 fn client() -> Client {
@@ -79,7 +79,6 @@ async fn who_presents_no_good_key_is_told_so_and_closed() {
     for first in [
         json!({ "type": "init", "token": "wrong-key-0123456789" }),
         json!({ "type": "invoke", "id": "1", "tool": "listSandboxes" }),
-        json!({ "type": "init" }),
         json!([]),
     ] {
         let mut socket = opened(&[]).await;
@@ -87,6 +86,26 @@ async fn who_presents_no_good_key_is_told_so_and_closed() {
         let told = socket.next().await;
         assert_eq!((&told["type"], &told["error"]["code"]), (&json!("error"), &json!("unauthenticated")), "{told}");
         assert_eq!(socket.closed().await.0, 4401, "{first}");
+    }
+}
+
+#[tokio::test]
+async fn an_init_that_is_wrong_is_refused_by_its_field_and_is_not_to_be_tried_again() {
+    let key = client().key().unwrap().to_owned();
+    for (first, field) in [
+        (json!({ "type": "init" }), "token"),
+        (json!({ "type": "init", "token": 5 }), "token"),
+        (json!({ "type": "init", "token": key, "room": "a" }), "room"),
+        (json!({ "type": "init", "token": key, "tenant": "../x" }), "tenant"),
+    ] {
+        let mut socket = opened(&[]).await;
+        socket.send(&first).await;
+        let told = socket.next().await;
+        let error = &told["error"];
+        assert_eq!((&told["type"], &error["code"]), (&json!("error"), &json!("invalid_arguments")), "{told}");
+        assert_eq!(error["details"]["violations"][0]["pointer"], format!("/{field}"), "{told}");
+        assert!(error["detail"].as_str().unwrap().starts_with(&format!("{field}: ")), "{told}");
+        assert_eq!(socket.closed().await.0, 4400, "{first}");
     }
 }
 
@@ -116,4 +135,44 @@ async fn a_key_that_is_revoked_makes_no_more_calls_on_an_open_connection() {
     socket.call("2", "exec", &json!({ "command": "true" })).await.problem("forbidden");
     root.call("revokeKey", &json!({ "keyId": made["keyId"] })).await.ok();
     socket.call("3", "listSandboxes", &json!({})).await.problem("unauthenticated");
+}
+
+#[tokio::test]
+async fn what_is_under_way_with_a_key_that_is_revoked_ends_and_tells_nothing_more() {
+    let (root, sandbox) = (client(), Stack::shared().sandbox().await);
+    let made = root.call("createKey", &json!({ "name": "follows", "permissions": { "role": "operator" } })).await.ok();
+    let key = root.with_key(made["key"].as_str());
+    let marker = random_name("under-way");
+    let chatty = json!({ "sandboxId": sandbox.id, "command": "while :; do echo line; sleep 1; done", "timeout": 300 });
+    let job = root.deferred("exec", &chatty).await.job_id();
+    let silent =
+        json!({ "sandboxId": sandbox.id, "command": format!("echo; exec -a {marker} sleep 300"), "timeout": 300 });
+    let mut socket = key.socket().await;
+    socket.send(&json!({ "type": "subscribe", "id": "followed", "jobId": job })).await;
+    socket.invoke("command", "exec", &silent).await;
+    for id in ["followed", "command"] {
+        assert_eq!(socket.event_of(id).await["type"], "event");
+    }
+    let mut stream = key.stream("getJobLogs", &json!({ "jobId": job, "follow": true, "timeout": 300 })).await;
+    stream.next().await.unwrap();
+    root.call("revokeKey", &json!({ "keyId": made["keyId"] })).await.ok();
+    let ends = socket.ends_of(&["followed".to_owned(), "command".to_owned()]).await;
+    for told in ends.values() {
+        let error = told.problem("unauthenticated");
+        assert!(error["detail"].as_str().unwrap().contains("revoked"), "{error}");
+        assert_eq!(error["details"], json!({}));
+    }
+    let last = loop {
+        match stream.next().await {
+            Some(event) if event.name == "error" => break event,
+            Some(event) => assert_ne!(event.name, "result", "{event:?}"),
+            None => panic!("the stream ended without its end"),
+        }
+    };
+    assert!(last.data.contains("unauthenticated"), "{last:?}");
+    let is_gone = async || find_by_argument(&marker).is_empty().then_some(());
+    eventually("the command has ended", Duration::from_secs(45), is_gone).await;
+    let state = root.get(&format!("/v1/jobs/{job}/status")).await.ok()["state"].clone();
+    assert_eq!(state, "running", "a job of another key goes on");
+    root.call("cancelJob", &json!({ "jobId": job })).await.ok();
 }

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-use crate::error::{Error, ErrorCode};
+use crate::error::Error;
 use crate::job::record::Job;
 use crate::job::state::State;
 use crate::job::stored::{PATIENCE, is_lost};

@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use super::*;
+use crate::error::ErrorCode;
 use Condition::{Always, OnFailure, OnSuccess};
 use StepState::{AwaitingApproval, Cancelled, Failed, Interrupted, Pending, RolledBack, Running, Skipped, Succeeded};
 

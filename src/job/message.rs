@@ -115,8 +115,7 @@ pub fn given_up(job: Job, now: i64) -> Job {
             (State::Interrupted, Error::new(ErrorCode::OutcomeUnknown, message))
         }
         _ => {
-            let message =
-                "what is stored of the job could not be read when it was to begin, again and again; it was given up";
+            let message = "what is stored of the job could not be read when it was to begin, again and again; it was not seen to begin, and was given up";
             (State::Failed, Error::new(ErrorCode::Internal, message))
         }
     };

@@ -24,7 +24,7 @@ pub(super) async fn taken(inner: &Rc<Inner>, stored: Stored) -> Result<Option<St
     if stored.has_place(inner.platform.now_millis()) {
         return Ok(Some(stored));
     }
-    let wanted = stored.wanted();
+    let (wanted, asks_at) = (stored.wanted(), stored.asks_at);
     let lost = |error: FetchError| Error::internal(error);
     let objects = &namespace(&inner.env, TENANT_BINDING)?;
     let name = stored.order.tenant.as_str();
@@ -40,6 +40,8 @@ pub(super) async fn taken(inner: &Rc<Inner>, stored: Stored) -> Result<Option<St
     let is_placed = matches!(placing, Ok(Placing::Granted));
     match placing {
         Ok(Placing::Granted) => stored.placed(now),
+        // It was told that it may begin while the answer was on its way.
+        Ok(Placing::Waits) if asks_at.is_some() && stored.asks_at.is_none() => {}
         Ok(Placing::Waits) => stored.waits(jitter(), sweep::millis_between(&inner.env) * 2 / 3, now),
         Ok(Placing::Over(error)) => {
             let message = "the tenant's list has the job as over";

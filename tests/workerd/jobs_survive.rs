@@ -225,8 +225,10 @@ async fn a_pipeline_and_a_cancelled_command_outlast_their_alarms_too() {
 async fn the_sandbox_of_a_command_that_nobody_follows_stays_awake_until_it_ends() {
     let stack = Stack::start(StackOptions::default());
     let sandbox = stack.sandbox_with(json!({ "sleepAfter": 1 })).await;
-    let command = "echo x >> runs; sleep 12; echo done";
-    let id = stack.client().deferred("exec", &json!({ "sandboxId": sandbox.id, "command": command })).await.job_id();
+    // Longer than nobody follows it: what ended is told while the sandbox is awake only.
+    let command = "echo x >> runs; sleep 40; echo done";
+    let arguments = json!({ "sandboxId": sandbox.id, "command": command, "timeout": 100 });
+    let id = stack.client().deferred("exec", &arguments).await.job_id();
     let file = counter(&stack, &sandbox);
     begun(&file).await;
     kill(&stack).await;

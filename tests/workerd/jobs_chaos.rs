@@ -105,12 +105,11 @@ fn judge(work: &Work, told: &Value, log: &str, runs: usize) -> String {
         }
         // It says that it may have done all, a part or nothing.
         "interrupted" => assert_eq!(told["error"]["retryable"], false, "{told}"),
+        // Its object was never made, as the tenant's sweep or the queue found.
         "failed" => {
-            assert_eq!(
-                (&told["error"]["code"], runs),
-                (&json!("object_unavailable"), 0),
-                "it says that nothing was done: {told}"
-            );
+            let code = told["error"]["code"].as_str().unwrap();
+            assert!(["object_unavailable", "internal"].contains(&code), "{told}");
+            assert_eq!(runs, 0, "it says that it did not begin: {told}");
         }
         _ => panic!("{told}"),
     }

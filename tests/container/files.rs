@@ -1,6 +1,6 @@
 //! Files in a container, where the daemon is root and commands are not: sizes near borders, and names of every kind.
 
-use reqwest::Method;
+use reqwest::{Method, header::CONTENT_LENGTH};
 use serde_json::{Value, json};
 use test_support::{ContainerStack, Sandbox};
 
@@ -13,8 +13,8 @@ async fn every_size_near_a_border_arrives_whole() {
     let sandbox = ContainerStack::shared().sandbox().await;
     for size in [0, 1, 4096, 18_433, 65_536, 65_537, 120_000, 1 << 20, 5_000_001_usize] {
         let bytes: Vec<u8> = (0..size).map(|index| (index.wrapping_mul(31) >> 3) as u8).collect();
-        let upload = sandbox.client.request(Method::PUT, &sandbox.file_path("sized")).body(bytes.clone());
-        assert_eq!(sandbox.client.send(upload).await.json()["size"], size);
+        let upload = sandbox.client.request(Method::PUT, &sandbox.file_path("sized")).header(CONTENT_LENGTH, size);
+        assert_eq!(sandbox.client.send(upload.body(bytes.clone())).await.json()["size"], size);
         assert_eq!(sandbox.sh("stat -c '%s %u' sized").await, format!("{size} 1000\n"), "it is the commands' own");
         let answer = sandbox.client.get(&sandbox.file_path("sized")).await;
         assert!(answer.status == 200 && answer.body.as_ref() == bytes, "{size}");

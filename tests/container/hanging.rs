@@ -5,7 +5,8 @@ use std::time::Duration;
 use reqwest::Method;
 use serde_json::{Value, json};
 use test_support::{
-    ATTEMPTS, Answer, ContainerOptions, ContainerStack, NamedImage, Sandbox, docker, eventually, random_name, within,
+    ATTEMPTS, Answer, ContainerOptions, ContainerStack, NamedImage, Sandbox, docker, eventually, find_by_argument,
+    random_name, within,
 };
 
 /// A start has 25 s, and its refusal is on its way for a moment.
@@ -134,7 +135,7 @@ async fn a_sandbox_whose_daemon_hangs_for_good_can_be_stopped_and_destroyed() {
     );
     assert_eq!(stop.ok()["state"], "sleeping");
     assert_eq!(destroy.ok()["status"], "destroyed");
-    assert!(test_support::find_by_argument(&marker).is_empty(), "told only once it is so");
+    assert!(find_by_argument(&marker).is_empty(), "told only once it is so");
     assert_eq!(within("a wake", START, stopped.sh("ls -A; echo back")).await, "back\n");
     assert_eq!(stopped.call("getSandbox", json!({})).await.ok()["generation"], 2);
 }

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use utoipa::ToSchema;
 
 use super::job_info::{JobInfo, listed};
-use crate::error::Result;
+use crate::error::{ErrorCode, Result};
 use crate::events::EventSink;
 use crate::guardrails::{Annotations, Approval, Execution, Guardrails, RateClass, Role, Scope};
 use crate::job::message::is_given_up;
@@ -62,8 +62,9 @@ impl Tool for GetJob {
         let job = listed(&context, &input.job_id).await?;
         match context.services.jobs.describe(&job.job_id).await {
             Ok(told) => Ok(JobInfo::told_to(&context, told)),
-            // One that was given up since its object cannot be read is known to the list only.
+            // One that was given up since its object cannot be read is known to the list only, and so is one that was never stored.
             Err(_) if is_given_up(&job) => Ok(JobInfo::from(job)),
+            Err(error) if error.code == ErrorCode::NotFound && job.state.is_over() => Ok(JobInfo::from(job)),
             Err(error) => Err(error),
         }
     }

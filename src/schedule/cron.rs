@@ -1,7 +1,7 @@
 //! Cron expressions of five fields: minute, hour, day of the month, month, day of the week. What they mean is `croner`'s to say.
 //!
-//! Where clocks go forward, a fixed time that is left out comes with the first moment after; one that comes twice is taken once. Steps such as
-//! `*/15` go on through either by real time.
+//! Where clocks go forward, a fixed time (one minute and one hour) that is left out comes with the first moment after; one that comes twice
+//! is taken once. Lists, ranges and steps go on through either by real time.
 
 use croner::Cron;
 use croner::parser::{CronParser, Seconds, Year};

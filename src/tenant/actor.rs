@@ -213,7 +213,8 @@ impl DurableObject for TenantActor {
         let jobs = job_books::ask_about_new(inner);
         futures_util::future::join4(scheduler::run(inner), sweep::run(inner), inner.export(), jobs).await;
         outbox::send_due(inner);
-        inner.ensure_alarm().await;
+        // It fails where the alarm could not be set, so that the platform repeats it: nothing else would.
+        inner.set_alarm().await?;
         Response::empty()
     }
 }
@@ -374,16 +375,20 @@ impl Inner {
 
     fn sweep(&self) -> Result<()> {
         let now = now();
-        self.close_overdue(now)?;
-        measure::forget(self)?;
-        self.look(now)?;
-        self.forget_usage(now)?;
-        self.forget_answers(now)?;
-        self.forget_jobs(now)?;
-        self.forget_schedules(now)?;
-        self.tidy_outbox(now)?;
-        self.forget_old_marks(now)?;
-        self.forget_records(now)
+        // One that fails, for a row that cannot be read, keeps none of the others from being done.
+        let steps = [
+            self.close_overdue(now),
+            measure::forget(self),
+            self.look(now),
+            self.forget_usage(now),
+            self.forget_answers(now),
+            self.forget_jobs(now),
+            self.forget_schedules(now),
+            self.tidy_outbox(now),
+            self.forget_old_marks(now),
+            self.forget_records(now),
+        ];
+        steps.into_iter().collect()
     }
 
     /// When there is next something to sweep: once the first open call is overdue, soon while sandboxes are listed, daily while
@@ -400,7 +405,7 @@ impl Inner {
         let listed = some("sandboxes")?.then(|| now + millis(sweep::interval(self)));
         let daily = some("audit")?.then_some(now + DAY_MILLIS);
         let unknown_job = self.next_unknown_job()?.map(|at| at.max(now + millis(sweep::interval(self)) / 4));
-        let forgotten_job = self.next_forgotten_job()?.map(|at| at.max(now));
+        let forgotten_job = self.next_forgotten_job()?.map(|at| at.max(now + millis(sweep::interval(self)) / 4));
         let look = self.next_look(now, millis(sweep::interval(self)))?;
         let message = self.next_message(now)?;
         let place = self.places.due_at.get().map(|at| at.max(now));
@@ -409,35 +414,41 @@ impl Inner {
         Ok(due.into_iter().chain(of_jobs).flatten().min())
     }
 
-    /// Sets the alarm, unless one is known to be due early enough for whatever a call can have left open.
+    /// The same; what fails is done by the next call.
     pub(super) async fn ensure_alarm(&self) {
+        if let Err(error) = self.set_alarm().await {
+            worker::console_error!("the alarm of a tenant could not be set: {error}");
+        }
+    }
+
+    /// Sets the alarm, unless one is known to be due early enough for whatever a call can have left open.
+    async fn set_alarm(&self) -> worker::Result<()> {
         let known = self.alarm_at.get();
         let sweep = Some(now() + millis(sweep::interval(self)));
         let named = [self.outbox.due_at.get(), self.places.due_at.get(), self.schedule_due.get(), sweep];
         let early_enough = named.into_iter().flatten().min().unwrap_or(i64::MAX);
         if known.is_some_and(|at| at <= early_enough) {
-            return;
+            return Ok(());
         }
         let due = match self.next_sweep() {
             Ok(Some(due)) => due,
-            Ok(None) => return,
-            Err(error) => return worker::console_error!("the next sweep is not known: {:?}", error.cause),
+            Ok(None) => return Ok(()),
+            // What can be read is swept all the same.
+            Err(error) => {
+                worker::console_error!("the next sweep is not known: {:?}", error.cause);
+                now() + millis(sweep::interval(self))
+            }
         };
         if known.is_some_and(|at| at <= due) {
-            return;
+            return Ok(());
         }
         let storage = self.state.storage();
-        let set = async {
-            let set = storage.get_alarm().await?.filter(|set| *set <= due);
-            if set.is_none() {
-                storage.set_alarm(Duration::from_millis(u64::try_from(due - now()).unwrap_or(0))).await?;
-            }
-            Ok::<i64, worker::Error>(set.unwrap_or(due))
-        };
-        match set.await {
-            Ok(at) => self.alarm_at.set(Some(at)),
-            Err(error) => worker::console_error!("the alarm of a tenant could not be set: {error}"),
+        let set = storage.get_alarm().await?.filter(|set| *set <= due);
+        if set.is_none() {
+            storage.set_alarm(Duration::from_millis(u64::try_from(due - now()).unwrap_or(0))).await?;
         }
+        self.alarm_at.set(Some(set.unwrap_or(due)));
+        Ok(())
     }
 }
 

@@ -193,8 +193,10 @@ impl Inner {
             return Ok(());
         };
         let news: Vec<_> = changes.iter().filter(|change| change.version > before.version).cloned().collect();
-        self.take_news(&before, job, &news, answer.as_ref())?;
-        self.place_told(job, *takes_place)
+        let taken = self.take_news(&before, job, &news, answer.as_ref());
+        // Whatever else could not be written: a place that is not given back holds all other jobs.
+        let placed = self.place_told(job, *takes_place);
+        taken.and(placed)
     }
 
     /// Writes down how a job stands now, and tells of what changed.
@@ -235,7 +237,10 @@ impl Inner {
             }
         }
         self.store_job(job)?;
-        self.tell_schedule(before, job, now())?;
+        // A schedule that cannot be read costs that schedule only.
+        if let Err(error) = self.tell_schedule(before, job, now()) {
+            worker::console_error!("a schedule was not told of its run: {} {:?}", job.job_id, error.cause);
+        }
         news.iter().try_for_each(|change| {
             let tenant = self.name()?.unwrap_or_default();
             self.tell(&Event::of_change(&tenant, job, change))

@@ -118,7 +118,16 @@ async fn try_run(inner: &Rc<Inner>, run: Run) {
 }
 
 async fn carry_out(inner: &Rc<Inner>, run: &Run) -> Result<()> {
+    // It may have been paused while others were made.
+    if !inner.is_wanted(run)? {
+        return Ok(());
+    }
     let Some(schedule) = inner.schedule(&run.schedule_id)? else { return inner.forget_run(&run.job_id) };
+    // What was admitted is what the schedule said then: another call must not take its place. Where its object was never made, the list
+    // closes it.
+    if inner.job(&run.job_id)?.is_some_and(|job| schedule.updated_at >= job.created_at) {
+        return note_made(inner, run);
+    }
     match make(inner, &schedule, run).await {
         Ok(()) => note_made(inner, run),
         Err(error) => note_refused(inner, run, error),

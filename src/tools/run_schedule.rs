@@ -5,7 +5,7 @@ use std::rc::Rc;
 use serde::Deserialize;
 use utoipa::ToSchema;
 
-use super::schedule_info::{ScheduleInfo, own};
+use super::schedule_info::{ScheduleInfo, may_run, own};
 use crate::error::Result;
 use crate::events::EventSink;
 use crate::guardrails::{Annotations, Approval, Execution, Guardrails, RateClass, Role, Scope};
@@ -64,7 +64,9 @@ impl Tool for RunSchedule {
     }
 
     async fn call(context: Context, input: Input, _events: Rc<dyn EventSink>) -> Result<ScheduleInfo> {
-        let schedule_id = own(&context, &input.schedule_id).await?.schedule_id;
+        let schedule = own(&context, &input.schedule_id).await?;
+        may_run(&context, &schedule)?;
+        let schedule_id = schedule.schedule_id;
         let question = Question::Run { schedule_id, job_id: format!("{}-run", context.call_id) };
         context.services.tenant.schedules(question.into()).await?.one().map(ScheduleInfo::of)
     }

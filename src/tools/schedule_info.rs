@@ -8,7 +8,9 @@ use crate::error::{Error, ErrorCode, Problem, Result};
 use crate::platform::rfc3339;
 use crate::registry::Context;
 use crate::schedule::record::{Overlap, Pause, Question, RunOutcome, Schedule, State, When};
+use crate::tenant::approval::{Inspected, Judgement, inspect};
 use crate::tenant::credential::Credential;
+use crate::tenant::permissions::Requirement;
 
 /// One schedule.
 #[derive(Debug, PartialEq, Serialize, ToSchema)]
@@ -172,6 +174,26 @@ pub async fn own(context: &Context, schedule_id: &str) -> Result<Schedule> {
 pub fn may_call(context: &Context, call: &crate::schedule::record::Call) -> Result<()> {
     context.permissions.check(&call.requirement)?;
     context.permissions.check_named(&call.requirement)
+}
+
+/// 403 where a rule of the caller has the call approved first, and the run would be made by another key, whose rules are others.
+pub fn may_run(context: &Context, schedule: &Schedule) -> Result<()> {
+    let is_own = schedule.key_id == context.principal.key_id && no_token(context).is_ok();
+    if is_own {
+        return Ok(());
+    }
+    let Requirement { tool, approval, destructive, .. } = &schedule.call.requirement;
+    let rules = &context.permissions.approval;
+    let judge = |inspected: Option<&Inspected>| rules.judge(tool, *approval, *destructive, inspected);
+    let judgement = match judge(None) {
+        Judgement::Depends(rules) => judge(Some(&inspect(&rules, &Value::Object(schedule.call.arguments.clone())))),
+        judgement => judgement,
+    };
+    if judgement == Judgement::Free {
+        return Ok(());
+    }
+    let message = "this call has to be approved first; a run has the approvals of the schedule's key, so that this key cannot ask for one";
+    Err(Error::new(ErrorCode::Forbidden, message).detail("reason", "needs_approval"))
 }
 
 /// 403 for who calls with a token: its runs would come when it is no more.

@@ -338,6 +338,13 @@ async fn what_makes_no_sense_is_refused_by_its_field() {
     let token = root.with_key(token["token"].as_str());
     let refused = token.call("createSchedule", &asked(json!({ "at": later }))).await.problem(403, "forbidden");
     assert!(refused.detail.contains("outlives"), "{}", refused.detail);
+    // Who would have to ask for an approval does not get round it by the key of a schedule.
+    let (_, asking) = key(&root, json!({ "role": "operator", "approval": { "tools": ["listSandboxes"] } })).await;
+    let harmless = json!({ "name": "a test", "tool": "listSandboxes", "arguments": {}, "at": later });
+    let made = root.call("createSchedule", &harmless).await.ok();
+    let run = json!({ "scheduleId": made["scheduleId"] });
+    assert_eq!(asking.call("runSchedule", &run).await.problem(403, "forbidden").details["reason"], "needs_approval");
+    root.call("deleteSchedule", &run).await.ok();
     // A key that sees some sandboxes only sees its own schedules only.
     let (_, narrow) = key(&root, json!({ "role": "operator", "sandboxLabels": { "team": random_name("t") } })).await;
     let made = root.call("createSchedule", &asked(json!({ "at": later }))).await.ok();

@@ -228,7 +228,9 @@ async fn a_job_that_cannot_be_read_ends_as_a_dead_letter_while_the_others_outliv
     assert_eq!(list["jobs"][0]["jobId"], jobs[2], "{list}");
     assert!(stack.worker().log().contains("a job was given up"), "it is in the log");
     begun(&stack, &sandbox, &["a", "ran", "c"]).await;
-    stack.adopt(&sandbox.id).sh("touch go-a go-ran go-c go-d").await;
+    // It is destroyed when this is dropped.
+    let adopted = stack.adopt(&sandbox.id);
+    adopted.sh("touch go-a go-ran go-c go-d").await;
     for id in [0, 3, 4] {
         let job = root.ended(&jobs[id]).await;
         assert_eq!((&job["state"], &job["attempts"]), (&json!("succeeded"), &json!(1)), "{job}");

@@ -310,6 +310,8 @@ struct Asked {
     rate_class: RateClass,
     output_cap_bytes: Option<u64>,
     told_once: &'static [&'static str],
+    /// Whether the signature of its arguments is told: where they are a secret, guesses of it could be tried.
+    is_signed: bool,
     /// Bytes that the call brought.
     bytes_in: u64,
 }
@@ -330,12 +332,20 @@ impl Asked {
                 rate_class: description.guardrails.rate_class,
                 output_cap_bytes: Some(description.guardrails.output_cap_bytes),
                 told_once: description.guardrails.told_once,
+                is_signed: description.execution != Execution::Immediate,
                 bytes_in: 0,
             },
             None => {
                 let tool: String = name.chars().take(LONGEST_TOOL).collect();
                 let requirement = Requirement::of(&tool, Role::Viewer);
-                Self { requirement, rate_class: RateClass::Read, output_cap_bytes: None, told_once: &[], bytes_in: 0 }
+                Self {
+                    requirement,
+                    rate_class: RateClass::Read,
+                    output_cap_bytes: None,
+                    told_once: &[],
+                    is_signed: true,
+                    bytes_in: 0,
+                }
             }
         }
     }
@@ -414,7 +424,7 @@ where
         requirement: asked.requirement,
         rate_class: if manner == Manner::Preview { RateClass::Read } else { asked.rate_class },
         arguments: recorded,
-        arguments_signature: signatures.first().cloned(),
+        arguments_signature: signatures.first().cloned().filter(|_| asked.is_signed),
         claim: claim.clone(),
         manner,
         is_resumed: resumes.is_some(),

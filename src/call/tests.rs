@@ -199,7 +199,8 @@ impl Tenant for Double {
     }
 
     fn list_jobs(&self, _: JobListRequest) -> LocalBoxFuture<'_, Result<JobListing>> {
-        ready(Ok(JobListing::default())).boxed_local()
+        let jobs = self.0.seeds.borrow().iter().map(|seed| seed.job.clone()).collect();
+        ready(Ok(JobListing { jobs, ..JobListing::default() })).boxed_local()
     }
 
     fn set_jobs(&self, _: JobSettings) -> LocalBoxFuture<'_, Result<JobSettings>> {
@@ -300,15 +301,19 @@ fn job(request: &AdmissionRequest) -> Job {
     }
 }
 
+fn told(seed: &Seed) -> Told {
+    let Seed { job, order, .. } = seed.clone();
+    Told { job, order, output: None, details: None, steps: Vec::new() }
+}
+
 impl Jobs for Double {
     fn create<'a>(&'a self, seed: &'a Seed) -> LocalBoxFuture<'a, Result<Told>> {
         self.0.seeds.borrow_mut().push(seed.clone());
-        let Seed { job, order, .. } = seed.clone();
-        ready(Ok(Told { job, order, output: None, details: None, steps: Vec::new() })).boxed_local()
+        ready(Ok(told(seed))).boxed_local()
     }
 
     fn describe<'a>(&'a self, _: &'a str) -> LocalBoxFuture<'a, Result<Told>> {
-        ready(Err(Error::internal("not needed"))).boxed_local()
+        ready(self.0.seeds.borrow().last().map(told).ok_or_else(|| Error::internal("there is none"))).boxed_local()
     }
 
     fn wait<'a>(&'a self, _: &'a str, _: Duration) -> LocalBoxFuture<'a, Result<Told>> {
@@ -320,8 +325,8 @@ impl Jobs for Double {
         ready(Err(Error::internal("not needed"))).boxed_local()
     }
 
-    fn retry<'a>(&'a self, _: &'a str, _: &'a Again) -> LocalBoxFuture<'a, Result<Told>> {
-        ready(Err(Error::internal("not needed"))).boxed_local()
+    fn retry<'a>(&'a self, job_id: &'a str, _: &'a Again) -> LocalBoxFuture<'a, Result<Told>> {
+        Jobs::describe(self, job_id)
     }
 
     fn log<'a>(&'a self, _: &'a str, _: &'a LogQuestion) -> LocalBoxFuture<'a, Result<JobLog>> {

@@ -102,11 +102,12 @@ pub(super) async fn end(inner: &Rc<Inner>) -> Result<()> {
     }
 }
 
-async fn kill(inner: &Rc<Inner>, tenant: &str, id: &str, process: Process) {
+/// Has the process of an attempt killed.
+pub(super) async fn kill(inner: &Rc<Inner>, tenant: &str, id: &str, process: Process) {
     let trace = Trace::of_request(None, None, random);
     let backend = WorkersBackend::of_object(inner.env.clone(), inner.state.clone(), trace);
     // The attempt itself tells how the process ended.
     if let Err(error) = exec::kill(&*backend.sandboxes(tenant), &process, id).await {
-        inner.complain("the process of a cancelled job was not seen to be gone", &error);
+        inner.complain("the process of a job that is not wanted any more was not seen to be gone", &error);
     }
 }

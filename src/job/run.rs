@@ -7,7 +7,7 @@ use futures_util::FutureExt;
 use serde_json::{Value, json};
 
 use super::actor::Inner;
-use super::follower::Follower;
+use super::follower::{self, Follower};
 use super::record::Report;
 use super::stored::{Stored, is_lost};
 use super::{clock, parent};
@@ -84,7 +84,8 @@ async fn process(inner: &Rc<Inner>, stored: &Stored) -> Result<Option<Process>> 
 /// One alarm's work on an attempt that has begun. A process that outlasts it is gone on with by the next.
 async fn carry_out(inner: &Rc<Inner>, stored: Stored, resumes: Option<Resumed>) -> Result<bool> {
     let shared = rest::shared()?;
-    let is_resumed = resumes.is_some();
+    let resumed = resumes.as_ref().map(|resumed| resumed.process.clone());
+    let is_resumed = resumed.is_some();
     inner.is_attempting.set(true);
     inner.is_unwanted.set(stored.job.cancellation.is_some());
     clock::arm(inner).await;
@@ -112,6 +113,12 @@ async fn carry_out(inner: &Rc<Inner>, stored: Stored, resumes: Option<Resumed>) 
         }
         Err(error) => Answered { result: Err(error), standing: None, is_replayed: false, has_begun: false },
     };
+    // Nobody could cancel the command of a job that may not go on, since its key ended.
+    let is_refused = !answered.has_begun && matches!(&answered.result, Err(error) if !error.retryable);
+    if let Some(process) = resumed.filter(|_| is_refused) {
+        let of = inner.existing()?;
+        follower::kill(inner, &of.order.tenant, &of.attempt_id(), process).await;
+    }
     inner.is_attempting.set(false);
     let now = inner.platform.now_millis();
     let mut stored = inner.existing()?;

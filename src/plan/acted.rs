@@ -66,9 +66,9 @@ fn did_nothing(code: ErrorCode) -> bool {
         | ErrorCode::RangeNotSatisfiable
         | ErrorCode::RateLimited
         | ErrorCode::QuotaExceeded
+        | ErrorCode::SandboxUnavailable
         | ErrorCode::NotConfigured => true,
         ErrorCode::Interrupted
-        | ErrorCode::SandboxUnavailable
         | ErrorCode::ObjectUnavailable
         | ErrorCode::VersionMismatch
         | ErrorCode::Timeout
@@ -104,6 +104,10 @@ mod tests {
         for code in [ErrorCode::Conflict, ErrorCode::NotFound, ErrorCode::InvalidArguments, ErrorCode::QuotaExceeded] {
             assert!(!acted("exec", &failed(code, json!({}))), "{code:?}");
         }
+        // To undo what no sandbox was there for would delete what was there before.
+        for tool in ["makeDirectory", "writeFile", "moveFile"] {
+            assert!(!acted(tool, &failed(ErrorCode::SandboxUnavailable, json!({}))), "{tool}");
+        }
         for code in [ErrorCode::OutcomeUnknown, ErrorCode::Timeout, ErrorCode::Interrupted, ErrorCode::Internal] {
             assert!(acted("exec", &failed(code, json!({}))), "{code:?}");
         }
@@ -121,6 +125,8 @@ mod tests {
         // It failed after the sandbox was made, or before.
         assert!(acted("createSandbox", &failed(ErrorCode::SandboxUnavailable, json!({}))));
         assert!(!acted("createSandbox", &failed(ErrorCode::SandboxUnavailable, json!({ "created": false }))));
+        let unavailable = failed(ErrorCode::SandboxUnavailable, json!({}));
+        assert!(!acted("createSandbox", &Ending { found_sandbox: true, ..unavailable }));
         assert!(!acted("createSandbox", &failed(ErrorCode::InvalidArguments, json!({ "sandboxKept": false }))));
         assert!(acted("createSandbox", &failed(ErrorCode::InvalidArguments, json!({ "sandboxKept": true }))));
         // Its end was not seen.

@@ -11,6 +11,7 @@ use worker::{Request, Response};
 
 use super::actor::Inner;
 use super::cause::trace_of;
+use super::environment::begins_command;
 use super::life::{METRICS_DEADLINE, after_stops, ensure_running, lost};
 use super::sleep::{Use, note_use, renew_environment};
 use super::state::State;
@@ -56,7 +57,9 @@ pub async fn control(inner: &Rc<Inner>, request: &Request, path: &str) -> Result
         }
         let record = ensure_running(inner).await?;
         note_use(inner, &record)?;
-        renew_environment(inner, &record).await?;
+        if begins_command(&method, path) {
+            renew_environment(inner, &record).await?;
+        }
         let stored = inner.existing()?;
         let transport = inner.transport(&stored)?;
         let boot_id = record.boot_id.unwrap_or_default();

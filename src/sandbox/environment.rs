@@ -35,10 +35,27 @@ pub fn complete(
     Ok(environment)
 }
 
+/// Whether a control request begins a command, and so needs the environment of now. What runs already is killed and read without it.
+pub fn begins_command(method: &str, path: &str) -> bool {
+    method == "POST" && matches!(path.split('?').next(), Some("/v1/execs" | "/v1/processes"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::tenant::secret_name::SecretName;
+
+    #[test]
+    fn only_what_begins_a_command_needs_its_secrets() {
+        for path in ["/v1/execs", "/v1/processes", "/v1/processes?x=1"] {
+            assert!(begins_command("POST", path) && !begins_command("GET", path), "{path}");
+        }
+        for path in
+            ["/v1/execs/a/kill", "/v1/execs/a/lease", "/v1/processes/a/kill", "/v1/processes/a/input", "/v1/searches"]
+        {
+            assert!(!begins_command("POST", path), "{path}");
+        }
+    }
 
     #[test]
     fn a_sandbox_gets_the_values_of_its_secrets_and_is_told_of_one_that_is_gone() {

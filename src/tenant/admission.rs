@@ -356,7 +356,9 @@ fn rule(
             Resolution::Refuse(error) => return Err(error),
         }
     }
-    let operations = limited.as_deref().map(|limited| limited.rates(request)).transpose()?.flatten();
+    // What is under way is not ended by a limit.
+    let begins = !request.is_resumed;
+    let operations = limited.as_deref().filter(|_| begins).map(|limited| limited.rates(request)).transpose()?.flatten();
     if let Some(verdict) = &request.verdict {
         return Err(verdict.clone());
     }
@@ -397,7 +399,7 @@ fn rule(
     if let Some(limited) = limited.as_deref().filter(|_| list.is_some()) {
         limited.places()?;
     }
-    if let Some(budget) = known.budget.filter(|_| request.claim.has_run(known.listed)) {
+    if let Some(budget) = known.budget.filter(|_| begins && request.claim.has_run(known.listed)) {
         budget.check(request.at)?;
     }
     match approval(request, &permissions) {

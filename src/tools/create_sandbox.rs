@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 
 use super::cloning;
 use super::using_secrets;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorCode, Result};
 use crate::events::EventSink;
 use crate::guardrails::{Annotations, Approval, Execution, Guardrails, RateClass, Role, Scope};
 use crate::identifier::SandboxId;
@@ -178,13 +178,17 @@ impl Tool for CreateSandbox {
         }
     }
 
-    /// It made nothing where its sandbox was there before.
+    /// It made nothing where its sandbox was there before. One that does not start is made all the same.
     fn may_have_acted(ending: &Ending) -> bool {
         let says = |name| ending.says(name).and_then(Value::as_bool);
         match (says("created"), says("sandboxKept")) {
             (Some(created), _) => created,
             (None, Some(is_kept)) => is_kept,
-            (None, None) => !ending.found_sandbox && ending.may_have_acted(),
+            (None, None) => {
+                let error = ending.error.as_ref();
+                let did_not_start = error.is_some_and(|error| error.code == ErrorCode::SandboxUnavailable);
+                !ending.found_sandbox && (did_not_start || ending.may_have_acted())
+            }
         }
     }
 

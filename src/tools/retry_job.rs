@@ -9,7 +9,7 @@ use super::job_info::{JobInfo, own};
 use crate::error::Result;
 use crate::events::EventSink;
 use crate::guardrails::{Annotations, Approval, Execution, Guardrails, RateClass, Role, Scope};
-use crate::job::record::Again;
+use crate::job::record::{Again, Job};
 use crate::registry::{CallFacts, Context, Method, Route, Tool};
 use crate::tenant::admission::SandboxClaim;
 
@@ -63,12 +63,12 @@ impl Tool for RetryJob {
     }
 
     async fn preview(context: Context, input: Input) -> Result<Vec<String>> {
-        let job = own(&context, &input.job_id).await?.job;
+        let job = one_to_begin(&context, &input.job_id).await?;
         Ok(vec![format!("Job {} ({}), which is {}, is begun again.", job.job_id, job.tool, job.state.as_str())])
     }
 
     async fn call(context: Context, input: Input, _events: Rc<dyn EventSink>) -> Result<JobInfo> {
-        let job = own(&context, &input.job_id).await?.job;
+        let job = one_to_begin(&context, &input.job_id).await?;
         let again = Again {
             call_id: context.call_id.clone(),
             although_it_may_have_acted: input.although_it_may_have_acted.unwrap_or(false),
@@ -78,4 +78,11 @@ impl Tool for RetryJob {
         let told = context.services.jobs.retry(&job.job_id, &again).await?;
         Ok(JobInfo::told_to(&context, told))
     }
+}
+
+/// The job, if this caller may name what it names: it is begun for them.
+async fn one_to_begin(context: &Context, job_id: &str) -> Result<Job> {
+    let told = own(context, job_id).await?;
+    context.permissions.check_named(&told.order.requirement)?;
+    Ok(told.job)
 }

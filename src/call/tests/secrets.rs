@@ -42,6 +42,7 @@ fn a_value_that_is_set_is_sealed_and_left_nowhere_else() {
     let intent = double.0.intents.borrow()[0].clone();
     assert_eq!((intent.arguments["value"].as_str(), intent.manner), (Some("[not recorded]"), Manner::Immediate));
     assert!(intent.requirement.named.secrets.contains("npm") && intent.requirement.uses.is_empty());
+    assert_eq!(intent.arguments_signature, None, "guesses of the value could be compared with it");
     let traces = format!("{:?} {:?} {requests:?}", double.0.logged.borrow(), double.0.settlements.borrow());
     assert!(!traces.contains(VALUE), "{traces}");
 }
@@ -59,6 +60,7 @@ fn an_impossible_value_is_refused_by_its_field_and_not_repeated() {
         let told = format!("{} {:?}", error.message, error.details);
         assert!(!told.contains(VALUE) && !told.contains("with\0zero") && told.len() < 1000, "{told}");
     }
+    assert!(double.0.intents.borrow().iter().all(|intent| intent.arguments_signature.is_none()));
     let nothing = Double::default();
     let error = call(&nothing, KEY, "setSecret", Ok(json!({ "name": "npm", "value": VALUE }))).unwrap_err();
     assert_eq!((error.code, &error.details["secret"]), (ErrorCode::NotConfigured, &"SIGNING_SECRET".into()));
@@ -75,6 +77,7 @@ fn a_command_gets_the_value_and_nothing_else_does() {
     assert_eq!(sent["env"], json!({ "A": "b", "NPM": VALUE, "SANDBOX_SECRETS": "NPM" }));
     let intents = double.0.intents.borrow();
     assert_eq!(intents[0].arguments["secrets"], json!({ "NPM": "npm" }), "which secret it was is recorded");
+    assert!(intents[0].arguments_signature.is_some());
     assert_eq!(intents[0].requirement.uses["/secrets/NPM"], "npm");
     assert!(double.0.secret_requests.borrow().is_empty(), "it is under the first value already");
     let stored = serde_json::to_string(&*intents).unwrap();
@@ -140,6 +143,23 @@ fn who_may_not_use_secrets_runs_commands_without_them() {
     let requests = double.0.secret_requests.borrow();
     let only = Some(["other".to_owned()].into());
     assert_eq!(requests.last(), Some(&SecretRequest::List { after: None, limit: 5, only }));
+}
+
+#[test]
+fn a_job_is_begun_again_only_by_who_may_use_its_secrets() {
+    let double = with_npm(SIGNING);
+    double.0.defers.set(true);
+    let exec = json!({ "command": "x", "secrets": { "NPM": "npm" } });
+    let waits = answered(&double, ToolCall { head: head(KEY), tool: "exec".into(), arguments: Ok(exec) });
+    let Ok(Reply::Job(job)) = waits.result else { panic!("it waits") };
+    double.0.defers.set(false);
+    let listed = |name: &str| Permissions { secrets: Some([name.to_owned()].into()), ..Permissions::of(Role::Admin) };
+    for arguments in [json!({ "jobId": job.job_id }), json!({ "jobId": job.job_id, "dryRun": true })] {
+        let (code, message) = by_token(&double, listed("other"), "retryJob", arguments.clone());
+        assert!(code == ErrorCode::Forbidden && message.contains("\"npm\""), "{message}");
+        let may = token::make(&double.1, "default", "root", "t".to_owned(), listed("npm"), 1_000, 600).unwrap();
+        call(&double, &may, "retryJob", Ok(arguments)).unwrap();
+    }
 }
 
 #[test]

@@ -397,6 +397,35 @@ fn an_attempt_has_the_rights_of_its_key_and_is_not_counted_again() {
 }
 
 #[test]
+fn an_attempt_that_goes_on_is_held_to_no_limit_and_still_needs_its_key() {
+    let credential = Credential::Job { permissions: None, token_id: None, sandbox_created_at: None };
+    let begins = AdmissionRequest {
+        manner: Manner::Attempt,
+        ..request(credential, SandboxClaim::Running { sandbox_id: box_id() })
+    };
+    let goes_on = AdmissionRequest { is_resumed: true, ..begins.clone() };
+    let key = KeyRecord { limits: Limits { sandbox_operations_per_hour: Some(1), ..Limits::default() }, ..key() };
+    let box_there = listed(&[]);
+    let known = Known { key: Some(&key), listed: Some(&box_there), ..Known::default() };
+    let operations = Window { started_at: NOW, used: 1 };
+    let used_up = Used { windows: Windows { operations, ..Windows::default() }, ..Used::default() };
+    let busy = Used { open_calls: 50, ..Used::default() };
+    let spent = Some(Budget { limit: 100, used: 100 });
+    for (known, refusal) in [
+        (Known { used: used_up, ..known }, ErrorCode::RateLimited),
+        (Known { used: busy, ..known }, ErrorCode::RateLimited),
+        (Known { budget: spent, ..known }, ErrorCode::QuotaExceeded),
+    ] {
+        assert_eq!(code(&decide(&begins, &known)), Some(refusal));
+        let decision = decide(&goes_on, &known);
+        assert!(matches!(decision.kind, DecisionKind::Admit { .. }), "{decision:?}");
+        assert_eq!(decision.windows.unwrap().operations, known.used.windows.operations, "it takes no operation");
+    }
+    let revoked = KeyRecord { revoked_at: Some(1), ..key.clone() };
+    assert_eq!(code(&decide(&goes_on, &Known { key: Some(&revoked), ..known })), Some(ErrorCode::Unauthenticated));
+}
+
+#[test]
 fn a_step_of_a_pipeline_becomes_a_job_and_counts_as_a_call_and_as_no_other_job() {
     let of = StepOf { job_id: "p".into(), step: "build".into() };
     let credential = Credential::Job { permissions: None, token_id: Some("t1".into()), sandbox_created_at: None };

@@ -139,6 +139,14 @@ mod tests {
     }
 
     #[test]
+    fn a_process_may_have_begun_where_the_answer_broke_off() {
+        let unresponsive = json!({ "reason": "sandbox_unresponsive" });
+        assert!(acted("startBackgroundProcess", &failed(ErrorCode::SandboxUnavailable, unresponsive.clone())));
+        assert!(!acted("startBackgroundProcess", &failed(ErrorCode::SandboxUnavailable, json!({}))));
+        assert!(!acted("makeDirectory", &failed(ErrorCode::SandboxUnavailable, unresponsive)));
+    }
+
+    #[test]
     fn what_was_as_it_should_be_already_is_not_undone() {
         assert!(!acted("makeDirectory", &answered(json!({ "created": false }))));
         assert!(acted("makeDirectory", &answered(json!({ "created": true }))));

@@ -14,6 +14,7 @@ use crate::error::{Error, Result};
 use crate::events::EventSink;
 use crate::guardrails::{Annotations, Approval, Execution, Guardrails, RateClass, Role, Scope};
 use crate::identifier::SandboxId;
+use crate::plan::Ending;
 use crate::registry::{CallFacts, Context, Method, Route, Tool};
 use crate::sandbox::processes::Processes;
 use crate::tenant::admission::SandboxClaim;
@@ -102,6 +103,11 @@ impl Tool for StartBackgroundProcess {
             return Err(Error::invalid("/name", "holds a control character"));
         }
         Ok(SandboxClaim::Existing { sandbox_id: input.sandbox_id.clone() })
+    }
+
+    /// An answer that broke off may be one of a process that was begun.
+    fn may_have_acted(ending: &Ending) -> bool {
+        ending.may_have_acted() || ending.says("reason").is_some_and(|reason| reason == "sandbox_unresponsive")
     }
 
     async fn call(context: Context, input: Input, _events: Rc<dyn EventSink>) -> Result<ProcessSummary> {

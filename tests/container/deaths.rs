@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use test_support::{
-    ContainerOptions, ContainerStack, EventStream, Sandbox, docker, eventually, kill_process, random_name,
+    ContainerOptions, ContainerStack, EventStream, PATIENCE, Sandbox, docker, eventually, kill_process, random_name,
     sandbox_daemon_of, within,
 };
 
@@ -12,7 +12,7 @@ use test_support::{
 async fn long_command(sandbox: &Sandbox, marker: &str) -> EventStream {
     let command = format!("echo begun; echo ran >> count; sleep 300; : {marker}");
     let mut stream = sandbox.open_stream(json!({"command": command, "timeout": 600})).await;
-    let first = within("the first output", Duration::from_secs(20), stream.next()).await.unwrap();
+    let first = within("the first output", PATIENCE, stream.next()).await.unwrap();
     assert_eq!(first.name, "stdout");
     stream
 }
@@ -41,7 +41,7 @@ async fn generation(sandbox: &Sandbox) -> u64 {
 
 /// The next call runs, in a new generation, in a container without what the old one held.
 async fn starts_again(sandbox: &Sandbox, before: u64) {
-    let next = within("the next call", Duration::from_secs(30), sandbox.sh("echo back; ls -A")).await;
+    let next = within("the next call", PATIENCE, sandbox.sh("echo back; ls -A")).await;
     assert_eq!(next, "back\n", "the command was not repeated, and files are gone with their container");
     assert_eq!(generation(sandbox).await, before + 1);
     let told = sandbox.call("getSandbox", json!({})).await.ok();
@@ -71,11 +71,11 @@ async fn a_buffered_call_whose_container_dies_is_told() {
     let sandbox = stack.sandbox().await;
     let marker = random_name("buffered");
     let arguments = json!({"command": format!("sleep 300; : {marker}"), "timeout": 60});
-    let call = within("an answer", Duration::from_secs(40), sandbox.call("exec", arguments));
+    let call = within("an answer", PATIENCE, sandbox.call("exec", arguments));
     let kill = async {
         let daemon = || async { sandbox_daemon_of(&marker) };
         // A daemon that ends by itself: Docker starts the container again, with the same token and without what ran.
-        kill_process(eventually("the command runs", Duration::from_secs(20), daemon).await);
+        kill_process(eventually("the command runs", PATIENCE, daemon).await);
     };
     let (answer, ()) = tokio::join!(call, kill);
     let problem = answer.any_problem();
@@ -97,7 +97,7 @@ async fn a_container_that_dies_between_two_calls_is_noticed_and_replaced() {
         let own = listed["sandboxes"].as_array().unwrap().iter().find(|one| one["sandboxId"] == sandbox.id.as_str());
         (own.unwrap()["status"] == "error").then_some(())
     };
-    eventually("its exit is noted", Duration::from_secs(20), noticed).await;
+    eventually("its exit is noted", PATIENCE, noticed).await;
     starts_again(&sandbox, before).await;
 }
 
@@ -123,7 +123,7 @@ async fn a_workerd_killed_in_the_middle_finds_its_containers_again() {
     let marker = random_name("killed");
     let command = json!({"command": format!("echo begun; sleep 300; : {marker}"), "timeout": 600});
     let mut stream = sandbox.open_stream(command).await;
-    within("the first output", Duration::from_secs(20), stream.next()).await.unwrap();
+    within("the first output", PATIENCE, stream.next()).await.unwrap();
     let container = stack.container_of(&sandbox).unwrap();
     stack.kill_workerd().await;
     sandbox.client = stack.client();
@@ -132,7 +132,7 @@ async fn a_workerd_killed_in_the_middle_finds_its_containers_again() {
     assert_eq!(sandbox.sh("cat file").await, "kept\n");
     assert_eq!(generation(&sandbox).await, 1);
     let ended = || async { sandbox_daemon_of(&marker).is_none().then_some(()) };
-    eventually("the command whose reader is gone is ended", Duration::from_secs(30), ended).await;
+    eventually("the command whose reader is gone is ended", PATIENCE, ended).await;
 }
 
 #[tokio::test]

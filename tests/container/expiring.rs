@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use reqwest::Method;
 use serde_json::json;
-use test_support::{ContainerOptions, ContainerStack, eventually, find_by_argument, random_name};
+use test_support::{ContainerOptions, ContainerStack, PATIENCE, eventually, find_by_argument, random_name};
 
 #[tokio::test]
 async fn a_container_whose_worker_was_killed_goes_when_its_time_is_over_without_being_asked_for() {
@@ -22,7 +22,7 @@ async fn a_container_whose_worker_was_killed_goes_when_its_time_is_over_without_
         let listed = stack.client().call("listSandboxes", &json!({})).await.ok();
         (!listed.to_string().contains(&sandbox.id)).then_some(())
     };
-    eventually("it leaves the list", Duration::from_secs(60), unlisted).await;
+    eventually("it leaves the list", PATIENCE, unlisted).await;
 }
 
 #[tokio::test]

@@ -5,8 +5,8 @@ use std::time::Duration;
 use reqwest::Method;
 use serde_json::{Value, json};
 use test_support::{
-    ATTEMPTS, Answer, ContainerOptions, ContainerStack, NamedImage, Sandbox, docker, eventually, find_by_argument,
-    random_name, within,
+    ATTEMPTS, Answer, ContainerOptions, ContainerStack, NamedImage, PATIENCE, Sandbox, docker, eventually,
+    find_by_argument, random_name, within,
 };
 
 /// A start has 25 s, and its refusal is on its way for a moment.
@@ -50,7 +50,7 @@ async fn a_port_that_hangs_during_a_start_is_named_in_time_and_a_good_start_foll
     new.call("getSandbox", json!({})).await.problem(404, "not_found");
     assert_eq!(known.call("getSandbox", json!({})).await.ok()["state"], "error");
     let ended = || async { stack.running().is_empty().then_some(()) };
-    eventually("what never became ready does not go on", Duration::from_secs(30), ended).await;
+    eventually("what never became ready does not go on", PATIENCE, ended).await;
     image.name("sandbox");
     assert_eq!(within("a call", START, known.sh("echo back")).await, "back\n");
     assert_eq!(known.call("getSandbox", json!({})).await.ok()["generation"], 2, "no failed start counts");
@@ -80,7 +80,7 @@ async fn a_daemon_that_hangs_during_calls_is_told_of_in_time_and_nothing_runs_tw
     sandbox.sh("echo kept > file").await;
     let mut stream =
         sandbox.open_stream(json!({"command": "echo begun; echo ran >> streamed; sleep 300", "timeout": 400})).await;
-    within("the first output", Duration::from_secs(20), stream.next()).await.unwrap();
+    within("the first output", PATIENCE, stream.next()).await.unwrap();
     signal(stack, &sandbox, "STOP");
     let call = |tool: &'static str, arguments: Value| within(tool, CALL, sandbox.call(tool, arguments));
     let upload = sandbox.client.request(Method::PUT, &sandbox.file_path("raw")).body("raw");

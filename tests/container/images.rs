@@ -1,9 +1,7 @@
 //! Images: the daemon as process 1, and any image made a sandbox by one line.
 
-use std::time::Duration;
-
 use serde_json::json;
-use test_support::{ContainerOptions, ContainerStack, docker, eventually};
+use test_support::{ContainerOptions, ContainerStack, PATIENCE, docker, eventually};
 
 #[tokio::test]
 async fn any_image_with_the_daemon_copied_in_is_a_sandbox() {
@@ -31,5 +29,5 @@ async fn as_process_one_the_daemon_reaps_and_ends_when_asked() {
         let running = docker(&["ps", "--quiet", "--no-trunc", "--filter", &format!("id={container}")]);
         running.is_empty().then_some(())
     };
-    eventually("it ends by itself", Duration::from_secs(20), ended).await;
+    eventually("it ends by itself", PATIENCE, ended).await;
 }

@@ -1,9 +1,7 @@
 //! Background processes in a container: killed with all their children, told as they went, and left alone by whatever ends beside them.
 
-use std::time::Duration;
-
 use serde_json::{Value, json};
-use test_support::{ContainerStack, Sandbox, eventually, find_by_argument, random_name, within};
+use test_support::{ContainerStack, PATIENCE, Sandbox, eventually, find_by_argument, random_name, within};
 
 async fn of(sandbox: &Sandbox, tool: &str, id: &Value, mut arguments: Value) -> Value {
     arguments["processId"] = id.clone();
@@ -22,7 +20,7 @@ async fn killing_leaves_nothing_of_the_tree_and_starts_are_told_as_they_went() {
         format!("(exec -a {marker} sleep 999) & (setsid bash -c 'exec -a {marker} sleep 998' &) ; echo up; wait");
     let tree = sandbox.call("startBackgroundProcess", json!({"name": "tree", "command": command})).await.ok();
     let both = || async { (find_by_argument(&marker).len() >= 2).then_some(()) };
-    eventually("both run", Duration::from_secs(20), both).await;
+    eventually("both run", PATIENCE, both).await;
     assert_eq!(of(&sandbox, "killProcess", &tree["processId"], json!({})).await["status"], "killed");
     assert!(find_by_argument(&marker).is_empty(), "nothing is left once that is answered");
     for round in 0..20 {
@@ -54,16 +52,16 @@ async fn a_process_outlives_what_ends_around_it_and_has_its_sandboxs_variables()
     let process = sandbox.call("startBackgroundProcess", process).await.ok();
     let id = &process["processId"];
     let mut left = sandbox.open_stream(json!({"command": "echo; sleep 300", "timeout": 600})).await;
-    within("output", Duration::from_secs(30), left.next()).await;
+    within("output", PATIENCE, left.next()).await;
     drop(left);
     let follow = json!({"sandboxId": sandbox.id, "processId": id, "follow": true, "timeout": 60});
     let mut follower = sandbox.client.stream("getProcessLogs", &follow).await;
-    within("output", Duration::from_secs(30), follower.next()).await;
+    within("output", PATIENCE, follower.next()).await;
     drop(follower);
     sandbox.call("exec", json!({"command": "sleep 300", "timeout": 1})).await.problem(504, "timeout");
     // The command of the reader that left is ended; what stands beside it is not.
     let ended = || async { (sandbox.sh("pgrep -xc sleep || true").await == "0\n").then_some(()) };
-    eventually("the commands around it have ended", Duration::from_secs(60), ended).await;
+    eventually("the commands around it have ended", PATIENCE, ended).await;
     let after = of(&sandbox, "getProcess", id, json!({})).await;
     assert_eq!((&after["pid"], &after["status"]), (&process["pid"], &json!("running")), "{after}");
     of(&sandbox, "writeProcessInput", id, json!({"data": "after\n"})).await;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::json;
-use test_support::{ContainerOptions, ContainerStack, eventually, random_name, sandbox_daemon_of, within};
+use test_support::{ContainerOptions, ContainerStack, PATIENCE, eventually, random_name, sandbox_daemon_of, within};
 
 #[tokio::test]
 async fn a_stopped_sandbox_has_no_container_and_wakes_in_a_new_one() {
@@ -19,7 +19,7 @@ async fn a_stopped_sandbox_has_no_container_and_wakes_in_a_new_one() {
     let told = sandbox.call("getSandbox", json!({})).await.ok();
     assert_eq!((&told["state"], &told["generation"]), (&json!("sleeping"), &json!(1)), "asking starts nothing: {told}");
     assert!(stack.running().is_empty());
-    let woken = within("a wake", Duration::from_secs(40), sandbox.call("wakeSandbox", json!({}))).await.ok();
+    let woken = within("a wake", PATIENCE, sandbox.call("wakeSandbox", json!({}))).await.ok();
     assert_eq!(woken["generation"], 2, "{woken}");
     assert_eq!(sandbox.sh("echo $GIVEN; ls -A").await, "yes\n");
 }
@@ -71,9 +71,9 @@ async fn kept_alive_it_stays_also_without_its_object_and_sleeps_once_it_no_longe
     let told = sandbox.call("updateSandbox", json!({"keepAlive": false})).await.ok();
     assert_eq!(told["generation"], 1, "{told}");
     let asleep = || async { stack.running().is_empty().then_some(()) };
-    eventually("it sleeps", Duration::from_secs(60), asleep).await;
+    eventually("it sleeps", PATIENCE, asleep).await;
     let stopped = || async { (sandbox.call("getSandbox", json!({})).await.ok()["state"] == "sleeping").then_some(()) };
-    eventually("it is told so", Duration::from_secs(20), stopped).await;
+    eventually("it is told so", PATIENCE, stopped).await;
     assert_eq!(stack.worker().sandbox_alarms(), 0, "what sleeps has no alarm");
     assert_eq!(sandbox.sh("echo back").await, "back\n");
     assert_eq!(stack.worker().sandbox_alarms(), 1, "what runs has one");

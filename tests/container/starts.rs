@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use serde_json::json;
-use test_support::{ATTEMPTS, Answer, ContainerOptions, ContainerStack, NamedImage, docker, eventually, within};
+use test_support::{
+    ATTEMPTS, Answer, ContainerOptions, ContainerStack, NamedImage, PATIENCE, docker, eventually, within,
+};
 
 #[tokio::test]
 async fn many_first_calls_make_one_container() {
@@ -27,11 +29,11 @@ async fn many_first_calls_make_one_container() {
 /// What every refused start must be: in time, said to pass, and leaving no sandbox behind.
 async fn refused(stack: &ContainerStack) -> Answer {
     let sandbox = stack.unmade_sandbox();
-    let call = within("a refusal", Duration::from_secs(60), sandbox.call("exec", json!({"command": "true"})));
+    let call = within("a refusal", PATIENCE, sandbox.call("exec", json!({"command": "true"})));
     call.await.problem(404, "not_found");
     let arguments = json!({"id": sandbox.id});
     let create = sandbox.client.call("createSandbox", &arguments);
-    let answer = within("a refusal", Duration::from_secs(60), create).await;
+    let answer = within("a refusal", PATIENCE, create).await;
     let problem = answer.problem(503, "sandbox_unavailable");
     assert!(problem.retryable, "{}", answer.text());
     let seconds: u32 = answer.header("retry-after").expect("it says when to try again").parse().unwrap();
@@ -40,7 +42,7 @@ async fn refused(stack: &ContainerStack) -> Answer {
     let listed = sandbox.client.call("listSandboxes", &json!({})).await.ok();
     assert!(!listed.to_string().contains(&sandbox.id), "what never ran is not kept: {listed}");
     let gone = || async { stack.containers().is_empty().then_some(()) };
-    eventually("no container of it is left", Duration::from_secs(20), gone).await;
+    eventually("no container of it is left", PATIENCE, gone).await;
     answer
 }
 
@@ -83,7 +85,7 @@ async fn a_sandbox_whose_starts_fail_says_what_to_do_and_comes_back_when_they_no
     image.name("crashing");
     for times in 1..=3 {
         let wake = sandbox.call("wakeSandbox", json!({}));
-        let answer = within("a refusal", Duration::from_secs(60), wake).await;
+        let answer = within("a refusal", PATIENCE, wake).await;
         let problem = answer.problem(503, "sandbox_unavailable");
         // Not `port_not_ready`: nobody waited for a port in a container that had ended.
         assert_eq!(problem.details["reason"], "container_exited", "{}", answer.text());
@@ -92,7 +94,7 @@ async fn a_sandbox_whose_starts_fail_says_what_to_do_and_comes_back_when_they_no
     let told = sandbox.call("getSandbox", json!({})).await.ok();
     assert_eq!((&told["status"], &told["state"]), (&json!("error"), &json!("error")));
     image.name("sandbox");
-    let woken = within("a wake", Duration::from_secs(60), sandbox.call("wakeSandbox", json!({}))).await.ok();
+    let woken = within("a wake", PATIENCE, sandbox.call("wakeSandbox", json!({}))).await.ok();
     assert_eq!((&woken["state"], &woken["startReason"]), (&json!("running"), &json!("restarted")));
     assert_eq!(sandbox.sh("echo back").await, "back\n");
 }
@@ -105,7 +107,7 @@ async fn destroyed_during_its_start_and_five_times_at_once_it_leaves_nothing() {
     let create = sandbox.client.call("createSandbox", &arguments);
     let destroy = async {
         let begun = || async { (!stack.containers().is_empty()).then_some(()) };
-        eventually("the start has begun", Duration::from_secs(30), begun).await;
+        eventually("the start has begun", PATIENCE, begun).await;
         join_all((0..5).map(|_| sandbox.call("destroySandbox", json!({})))).await
     };
     let (created, destroyed) =

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use serde_json::json;
-use test_support::{ContainerOptions, ContainerStack, Sampler, eventually, random_name, round_trip, sandbox_daemon_of};
+use test_support::{
+    ContainerOptions, ContainerStack, PATIENCE, Sampler, eventually, random_name, round_trip, sandbox_daemon_of,
+};
 use tokio::io::AsyncWriteExt;
 
 const SIZE: u64 = 300_000_000;
@@ -19,7 +21,7 @@ async fn three_hundred_megabytes_pass_unchanged_and_in_flat_memory() {
     let marker = random_name("marker");
     let _stream = sandbox.open_stream(json!({"command": format!("echo; sleep 120; : {marker}"), "timeout": 200})).await;
     let daemon = || async { sandbox_daemon_of(&marker) };
-    let daemon = eventually("the daemon is found", Duration::from_secs(10), daemon).await;
+    let daemon = eventually("the daemon is found", PATIENCE, daemon).await;
     let samplers = [stack.worker().workerd_pid(), daemon].map(Sampler::of);
     round_trip(&sandbox, SIZE).await;
     let [of_workerd, of_daemon] = samplers.map(|sampler| sampler.growth());
@@ -40,10 +42,10 @@ async fn an_upload_that_breaks_off_changes_nothing() {
     connection.write_all(&[b'x'; 100_000]).await.unwrap();
     connection.flush().await.unwrap();
     let begun = || async { (sandbox.sh("ls -A | wc -l").await.trim() == "2").then_some(()) };
-    eventually("the upload has begun", Duration::from_secs(20), begun).await;
+    eventually("the upload has begun", PATIENCE, begun).await;
     drop(connection);
     let removed = || async { (sandbox.sh("ls -A").await == "file\n").then_some(()) };
-    eventually("what had arrived is removed", Duration::from_secs(30), removed).await;
+    eventually("what had arrived is removed", PATIENCE, removed).await;
     assert_eq!(sandbox.sh("cat file").await, "old\n");
 }
 
@@ -78,8 +80,8 @@ async fn a_command_ends_when_its_reader_leaves() {
     let marker = random_name("left");
     let stream = sandbox.open_stream(json!({"command": format!("sleep 300; : {marker}"), "timeout": 600})).await;
     let begun = || async { sandbox_daemon_of(&marker).map(|_| ()) };
-    eventually("the command runs", Duration::from_secs(20), begun).await;
+    eventually("the command runs", PATIENCE, begun).await;
     drop(stream);
     let ended = || async { sandbox_daemon_of(&marker).is_none().then_some(()) };
-    eventually("nothing of it is left", Duration::from_secs(60), ended).await;
+    eventually("nothing of it is left", PATIENCE, ended).await;
 }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use test_support::{ContainerOptions, ContainerStack, Sandbox, eventually, within};
+use test_support::{ContainerOptions, ContainerStack, PATIENCE, Sandbox, eventually, within};
 
 /// What the platform says of its own faults.
 const UNKNOWN: &str = "internal error; reference = 0a1b2c3d";
@@ -21,7 +21,7 @@ async fn refused_wake(stack: &ContainerStack, sandbox: &Sandbox, how: &str) -> V
     assert!(!answer.text().contains("0a1b2c3d"), "the platform's own words are for the log: {}", answer.text());
     assert_eq!(sandbox.call("getSandbox", json!({})).await.ok()["state"], "error", "{how}");
     let ended = || async { stack.running().is_empty().then_some(()) };
-    eventually("no container of it runs", Duration::from_secs(30), ended).await;
+    eventually("no container of it runs", PATIENCE, ended).await;
     stack.fail(sandbox, "").await;
     problem.details["reason"].clone()
 }
@@ -64,7 +64,7 @@ async fn a_sandbox_that_the_platform_lost_sight_of_is_not_said_to_run_and_its_ne
         tokio::join!(sandbox.exec(json!({"command": "echo kept > file; sleep 6; echo done", "timeout": 30})), async {
             let noticed =
                 || async { (sandbox.call("getSandbox", json!({})).await.ok()["state"] == "error").then_some(()) };
-            eventually("it is not said to run", Duration::from_secs(30), noticed).await
+            eventually("it is not said to run", PATIENCE, noticed).await
         },);
     assert_eq!((&ran["stdout"], noticed), (&json!("done\n"), ()), "what was seen to its end is told: {ran}");
     assert!(stack.worker().log().contains("the platform lost sight of a container"), "no exit is claimed");

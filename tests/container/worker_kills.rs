@@ -7,7 +7,7 @@ use std::time::Duration;
 use reqwest::Method;
 use serde_json::{Value, json};
 use test_support::{
-    Answer, Chance, Client, ContainerOptions, ContainerStack, Sandbox, eventually, random_name, within,
+    Answer, Chance, Client, ContainerOptions, ContainerStack, PATIENCE, Sandbox, eventually, random_name, within,
 };
 
 use crate::witness::Witness;
@@ -163,5 +163,5 @@ async fn a_workerd_killed_at_random_moments_loses_no_container_and_repeats_no_co
         assert_eq!(told["status"], "destroyed");
     }
     let gone = || async { stack.containers().is_empty().then_some(()) };
-    eventually("none is orphaned", Duration::from_secs(30), gone).await;
+    eventually("none is orphaned", PATIENCE, gone).await;
 }

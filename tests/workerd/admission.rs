@@ -1,13 +1,11 @@
 //! Who may call, and which refusal comes first.
 
-use std::time::Duration;
-
 use reqwest::{
     Method,
     header::{HeaderName, HeaderValue},
 };
 use serde_json::{Value, json};
-use test_support::{Client, Stack, StackOptions, random_name, within};
+use test_support::{Client, PATIENCE, Stack, StackOptions, random_name, within};
 
 /// Routes that tell nothing about anyone.
 const OPEN: [&str; 5] = ["/", "/health", "/openapi.json", "/openapi.yaml", "/docs"];
@@ -177,7 +175,7 @@ async fn a_worker_without_a_host_says_so() {
     let client = stack.client();
     client.get("/v1/tools").await.ok();
     let call = client.call("exec", &json!({"command": "true"}));
-    let answer = within("a refusal", Duration::from_secs(15), call).await;
+    let answer = within("a refusal", PATIENCE, call).await;
     let problem = answer.any_problem();
     assert_eq!(answer.status, 503, "{}", answer.text());
     assert!(["not_configured", "sandbox_unavailable"].contains(&problem.code.as_str()), "{}", problem.code);

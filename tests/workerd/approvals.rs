@@ -1,11 +1,9 @@
 //! Calls that wait until another key approves them: carried out once, with the rights of then, or never.
 
-use std::time::Duration;
-
 use futures_util::future::join_all;
 use reqwest::Method;
 use serde_json::{Value, json};
-use test_support::{Answer, Client, Sandbox, Stack, StackOptions, eventually, random_name};
+use test_support::{Answer, Client, PATIENCE, Sandbox, Stack, StackOptions, eventually, random_name};
 
 async fn made(client: &Client, mut arguments: Value) -> (String, Client) {
     arguments["name"] = json!("a test");
@@ -63,7 +61,7 @@ async fn an_approved_call_is_carried_out_once() {
         let books = root.call("getAuditLog", &json!({ "requestId": id })).await.ok();
         (books["calls"][0]["result"] == "succeeded").then_some(books)
     };
-    let books = eventually("the outcome is in the books", Duration::from_secs(20), is_recorded).await;
+    let books = eventually("the outcome is in the books", PATIENCE, is_recorded).await;
     let approval = &books["calls"][0]["approval"];
     assert_eq!((&approval["approved"], &approval["decidedBy"]), (&json!(true), &json!("root")), "{books}");
     assert_eq!(books["calls"].as_array().unwrap().len(), 1);
@@ -235,7 +233,7 @@ async fn an_idempotency_key_gives_the_same_job_and_then_its_answer() {
         let answer = ask(run(&sandbox)).await;
         (answer.status == 200).then_some(answer)
     };
-    let answer = eventually("the answer is kept", Duration::from_secs(20), answered).await;
+    let answer = eventually("the answer is kept", PATIENCE, answered).await;
     assert_eq!(answer.header("idempotency-replayed"), Some("true"));
     assert_eq!(answer.ok()["stdout"], "1\n");
     assert_eq!(runs(&sandbox).await, "1\n");
@@ -407,7 +405,7 @@ async fn jobs_outlive_the_worker_and_begin_once() {
     let (root, sandbox) = (stack.client(), stack.adopt(&sandbox.id));
     root.call("approveJob", &json!({ "jobId": id })).await.ok();
     let has_begun = || async { (runs(&sandbox).await == "1\n").then_some(()) };
-    eventually("the command began", Duration::from_secs(30), has_begun).await;
+    eventually("the command began", PATIENCE, has_begun).await;
     stack.worker().restart();
     let (root, sandbox) = (stack.client(), stack.adopt(&sandbox.id));
     // It is found again by its id, and not begun again.

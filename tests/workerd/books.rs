@@ -1,10 +1,9 @@
 //! The audit log: complete, without secrets, and such that tampering shows.
 
 use std::process::Command;
-use std::time::Duration;
 
 use serde_json::{Value, json};
-use test_support::{Client, Stack, StackOptions, eventually, random_name};
+use test_support::{Client, PATIENCE, Stack, StackOptions, eventually, random_name};
 
 async fn calls(client: &Client, filter: Value) -> Vec<Value> {
     client.call("getAuditLog", &filter).await.ok()["calls"].as_array().unwrap().clone()
@@ -23,7 +22,7 @@ async fn every_call_is_there_with_its_outcome_and_without_its_secrets() {
         let found = calls(&client, filter.clone()).await;
         found.iter().any(|call| call["result"] == "succeeded").then_some(())
     };
-    eventually("the call is settled", Duration::from_secs(20), settled).await;
+    eventually("the call is settled", PATIENCE, settled).await;
     let found = calls(&client, filter).await;
     let [call] = found.as_slice() else { panic!("{found:?}") };
     assert_eq!((&call["requestId"], &call["exitCode"]), (&json!(done.header("x-request-id").unwrap()), &json!(3)));

@@ -1,13 +1,13 @@
 //! Secrets of callers and of the service, through everything that takes one, and looked for wherever they could have been left.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use futures_util::StreamExt;
 use reqwest::Method;
 use serde_json::{Value, json};
 use test_support::{
-    Client, Known, Sandbox, Stack, StackOptions, Step, arguments, eventually, find_by_argument, places, random_name,
+    Client, Known, PATIENCE, Sandbox, Stack, StackOptions, Step, arguments, eventually, find_by_argument, places,
+    random_name,
 };
 
 /// Everything that is said or stored beside an answer.
@@ -312,7 +312,7 @@ async fn no_process_shows(sandbox: &Sandbox, secrets: &Secrets) {
     let mut stream = sandbox.open_stream(slow).await;
     let reads = tokio::spawn(async move { while stream.next().await.is_some() {} });
     let runs = || async { (!find_by_argument("sleep\u{0}7171").is_empty()).then_some(()) };
-    eventually("the command runs", Duration::from_secs(10), runs).await;
+    eventually("the command runs", PATIENCE, runs).await;
     let all = [&secrets.of_sandbox, &secrets.of_call, &secrets.plain, &secrets.input];
     let seen = sandbox.sh("cat /proc/[0-9]*/cmdline | tr '\\0' ' '").await;
     for secret in all {

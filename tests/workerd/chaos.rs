@@ -10,7 +10,7 @@ use futures_util::future::join_all;
 use reqwest::Method;
 use serde_json::{Value, json};
 use test_support::{
-    Chance, Client, Sandbox, Stack, StackOptions, descendants, eventually, kill_process, resident_bytes,
+    Chance, Client, PATIENCE, Sandbox, Stack, StackOptions, descendants, eventually, kill_process, resident_bytes,
     sandbox_daemon_of, within,
 };
 
@@ -92,7 +92,7 @@ async fn kill(stack: &Arc<Stack>, victim: Victim, sandboxes: &[Sandbox]) {
         Victim::Daemon => {
             let daemons = || sandboxes.iter().find_map(|sandbox| sandbox_daemon_of(&format!("marker-{}", sandbox.id)));
             let daemon = || async { daemons() };
-            kill_process(eventually("a command runs in the sandbox", Duration::from_secs(60), daemon).await);
+            kill_process(eventually("a command runs in the sandbox", PATIENCE, daemon).await);
         }
         Victim::Host => restart(|stack| stack.host().restart()).await.expect("the host starts again"),
         Victim::Workerd => restart(|stack| stack.worker().restart()).await.expect("workerd starts again"),
@@ -144,7 +144,7 @@ async fn nothing_is_left(stack: &Stack, sandboxes: &[Sandbox]) {
     let folder = stack.host().folder().to_owned();
     assert_eq!(held(&folder), Vec::<String>::new(), "the host's files");
     let quiet = || async { descendants(pid).is_empty().then_some(()) };
-    eventually("no process of the host's sandboxes is left", Duration::from_secs(20), quiet).await;
+    eventually("no process of the host's sandboxes is left", PATIENCE, quiet).await;
 }
 
 #[tokio::test]
@@ -177,7 +177,7 @@ async fn kills_at_random_moments_change_no_outcome_and_repeat_no_command() {
                 Told::Problem(_) => tokio::time::sleep(Duration::from_secs(1)).await,
                 Told::Nothing => {
                     let there = || async { client.request(Method::GET, "/health").send().await.ok().map(drop) };
-                    eventually("the Worker is there again", Duration::from_secs(60), there).await;
+                    eventually("the Worker is there again", PATIENCE, there).await;
                 }
             }
             told.push((number, outcome));
@@ -254,7 +254,7 @@ async fn fifty_sandboxes_at_once_leave_neither_sandboxes_nor_memory() {
         let now = resident();
         (now.0 < before.0 + HOST_GROWTH && now.1 < before.1 + WORKERD_GROWTH).then_some(now)
     };
-    let after = eventually("memory is back near its start", Duration::from_secs(30), back).await;
+    let after = eventually("memory is back near its start", PATIENCE, back).await;
     println!(
         "resident bytes before and after 50 sandboxes: host {} {}, workerd {} {}",
         before.0, after.0, before.1, after.1

@@ -1,9 +1,7 @@
 //! Running commands: shells, languages, standard input, exit status; the same buffered and streamed.
 
-use std::time::{Duration, Instant};
-
 use serde_json::{Value, json};
-use test_support::{Sandbox, Stack, find_by_argument, random_name, within};
+use test_support::{PATIENCE, Sandbox, Stack, find_by_argument, random_name, within};
 
 /// Runs the same command buffered and streamed, which must tell the same, and gives what both told.
 async fn both_ways(sandbox: &Sandbox, arguments: Value) -> Value {
@@ -22,9 +20,9 @@ async fn both_ways(sandbox: &Sandbox, arguments: Value) -> Value {
 async fn a_heredoc_ends_and_the_next_command_runs() {
     let sandbox = Stack::shared().sandbox().await;
     let heredoc = json!({"command": "cat > a.txt <<'EOF'\n  x\ny\nEOF\nwc -l a.txt"});
-    let output = within("a heredoc", Duration::from_secs(5), both_ways(&sandbox, heredoc)).await;
+    let output = within("a heredoc", PATIENCE, both_ways(&sandbox, heredoc)).await;
     assert_eq!(output["stdout"], "2 a.txt\n");
-    let next = within("the next command", Duration::from_secs(5), both_ways(&sandbox, json!({"command": "echo ok"})));
+    let next = within("the next command", PATIENCE, both_ways(&sandbox, json!({"command": "echo ok"})));
     assert_eq!(next.await["stdout"], "ok\n");
 }
 
@@ -34,7 +32,7 @@ async fn standard_input_is_at_its_end_when_none_is_given() {
     let cases = [("cat", 0, ""), ("read x; echo $?", 0, "1\n"), ("python3 -c 'input()'", 1, ""), ("bash", 0, "")];
     for (command, status, stdout) in cases {
         let run = both_ways(&sandbox, json!({"command": command, "timeout": 20}));
-        let output = within(command, Duration::from_secs(10), run).await;
+        let output = within(command, PATIENCE, run).await;
         assert_eq!((&output["exitCode"], &output["stdout"]), (&json!(status), &json!(stdout)), "{command}: {output}");
     }
 }
@@ -99,14 +97,13 @@ async fn the_two_output_channels_stay_apart() {
 #[tokio::test]
 async fn a_background_child_does_not_hold_the_answer() {
     let sandbox = Stack::shared().sandbox().await;
-    let marker = random_name("60.0");
-    let command = format!("bash -c 'sleep 60; : {marker}' & echo started");
-    let start = Instant::now();
+    let marker = random_name("child");
+    let command = format!("bash -c 'sleep 300; : {marker}' & echo started");
     let output = sandbox.exec(json!({"command": command})).await;
     assert_eq!(output["stdout"], "started\n");
     let output = sandbox.exec_streamed(json!({"command": command})).await;
     assert_eq!(output.result()["stdout"], "started\n");
-    assert!(start.elapsed() < Duration::from_secs(4), "two answers took {:?}", start.elapsed());
+    assert_eq!(find_by_argument(&marker).len(), 2, "both children still run");
 }
 
 #[tokio::test]

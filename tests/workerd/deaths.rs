@@ -1,10 +1,10 @@
 //! Killing things for real: the sandbox's daemon, the host, and workerd, each in the middle of work.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use test_support::{
-    EventStream, Sandbox, Stack, StackOptions, eventually, find_by_argument, kill_process, random_name,
+    EventStream, PATIENCE, Sandbox, Stack, StackOptions, eventually, find_by_argument, kill_process, random_name,
     sandbox_daemon_of, within,
 };
 
@@ -12,7 +12,7 @@ use test_support::{
 async fn long_command(sandbox: &Sandbox, marker: &str) -> EventStream {
     let command = format!("echo begun; echo ran >> count; sleep 300; : {marker}");
     let mut stream = sandbox.open_stream(json!({"command": command, "timeout": 600})).await;
-    let first = within("the first output", Duration::from_secs(60), stream.next()).await.unwrap();
+    let first = within("the first output", PATIENCE, stream.next()).await.unwrap();
     assert_eq!(first.name, "stdout");
     stream
 }
@@ -47,10 +47,9 @@ async fn a_daemon_killed_in_the_middle_of_a_command_interrupts_it() {
     let before = sandbox.call("getSandbox", json!({})).await.ok()["generation"].as_u64().unwrap();
     let stream = long_command(&sandbox, &marker).await;
     kill_process(sandbox_daemon_of(&marker).expect("its daemon is found"));
-    ended_with_its_sandbox(&rest(stream, Duration::from_secs(20)).await);
-    let start = Instant::now();
-    assert_eq!(sandbox.sh("cat count").await, "ran\n", "files survive, and the command was not repeated");
-    assert!(start.elapsed() < Duration::from_secs(10), "the next call starts it again at once");
+    ended_with_its_sandbox(&rest(stream, PATIENCE).await);
+    let counted = within("the next call, which starts it again", PATIENCE, sandbox.sh("cat count")).await;
+    assert_eq!(counted, "ran\n", "files survive, and the command was not repeated");
     let after = sandbox.call("getSandbox", json!({})).await.ok();
     assert!(after["generation"].as_u64().unwrap() > before, "{after}");
     assert_eq!(after["status"], "running");
@@ -66,7 +65,7 @@ async fn a_daemon_killed_between_two_calls_is_started_again() {
         sandbox.sh(&format!("echo {round} > round; (exec -a {marker} sleep 300) >&- 2>&- & echo")).await;
         kill_process(sandbox_daemon_of(&marker).expect("its daemon is found"));
         let gone = || async { find_by_argument(&marker).is_empty().then_some(()) };
-        eventually("the sandbox is dead", Duration::from_secs(5), gone).await;
+        eventually("the sandbox is dead", PATIENCE, gone).await;
         assert_eq!(sandbox.sh("cat round").await, format!("{round}\n"));
     }
 }
@@ -77,10 +76,10 @@ async fn a_buffered_call_whose_daemon_dies_is_told() {
     let sandbox = stack.sandbox().await;
     let marker = random_name("buffered");
     let arguments = json!({"command": format!("sleep 300; : {marker}"), "timeout": 60});
-    let call = within("an answer", Duration::from_secs(25), sandbox.call("exec", arguments));
+    let call = within("an answer", PATIENCE, sandbox.call("exec", arguments));
     let kill = async {
         let daemon = || async { sandbox_daemon_of(&marker) };
-        kill_process(eventually("the command runs", Duration::from_secs(10), daemon).await);
+        kill_process(eventually("the command runs", PATIENCE, daemon).await);
     };
     let (answer, ()) = tokio::join!(call, kill);
     answer.any_problem();
@@ -94,21 +93,21 @@ async fn a_host_killed_in_the_middle_of_a_command_takes_nothing_else_with_it() {
     let marker = random_name("host");
     let stream = long_command(&sandbox, &marker).await;
     stack.host().kill();
-    ended_with_its_sandbox(&rest(stream, Duration::from_secs(30)).await);
+    ended_with_its_sandbox(&rest(stream, PATIENCE).await);
     let gone = || async { find_by_argument(&marker).is_empty().then_some(()) };
-    eventually("its sandboxes end with the host", Duration::from_secs(5), gone).await;
+    eventually("its sandboxes end with the host", PATIENCE, gone).await;
     // While it is gone: a clear answer, in time, and the Worker lives.
     let call = sandbox.call("exec", json!({"command": "true", "timeout": 1}));
-    let answer = within("a refusal", Duration::from_secs(45), call).await;
+    let answer = within("a refusal", PATIENCE, call).await;
     // Whether a request reached a host that is gone now cannot be known; that a start cannot succeed can.
     let problem = answer.any_problem();
     assert!(["sandbox_unavailable", "outcome_unknown"].contains(&problem.code.as_str()), "{}", problem.code);
     let other = stack.unmade_sandbox();
     let arguments = json!({"id": other.id});
-    let answer = within("a refusal", Duration::from_secs(45), sandbox.client.call("createSandbox", &arguments)).await;
+    let answer = within("a refusal", PATIENCE, sandbox.client.call("createSandbox", &arguments)).await;
     let problem = answer.problem(503, "sandbox_unavailable");
     assert!(problem.retryable && problem.headers.contains_key("retry-after"));
-    let raw = within("a refusal", Duration::from_secs(65), sandbox.client.get(&sandbox.file_path("count"))).await;
+    let raw = within("a refusal", PATIENCE, sandbox.client.get(&sandbox.file_path("count"))).await;
     assert!(raw.status >= 500, "{}", raw.text());
     sandbox.client.get("/health").await.ok();
     let listed = sandbox.client.call("listSandboxes", &json!({})).await.ok();
@@ -147,7 +146,7 @@ async fn workerd_killed_and_started_again_knows_what_it_knew() {
     destroyed.call("getSandbox", json!({})).await.problem(404, "not_found");
     // A command whose caller is gone for good is ended by its policy.
     let ended = || async { find_by_argument(&running).is_empty().then_some(()) };
-    eventually("the orphaned command ends", Duration::from_secs(60), ended).await;
+    eventually("the orphaned command ends", PATIENCE, ended).await;
 }
 
 #[tokio::test]
@@ -162,7 +161,7 @@ async fn workerd_killed_during_a_start_leaves_no_sandbox_unlisted() {
         let listed = sandbox.client.call("listSandboxes", &json!({})).await.ok();
         listed.to_string().contains(&sandbox.id).then_some(())
     };
-    eventually("the start has begun and is listed", Duration::from_secs(5), asked).await;
+    eventually("the start has begun and is listed", PATIENCE, asked).await;
     stack.worker().restart();
     assert!(pending.await.unwrap().is_err(), "its caller saw the connection break");
     let listed = sandbox.client.call("listSandboxes", &json!({})).await.ok();
@@ -171,5 +170,5 @@ async fn workerd_killed_during_a_start_leaves_no_sandbox_unlisted() {
     assert_eq!(sandbox.sh("echo usable").await, "usable\n");
     sandbox.call("destroySandbox", json!({})).await.ok();
     let gone = || async { find_by_argument(&sandbox.id).is_empty().then_some(()) };
-    eventually("no process of it is left", Duration::from_secs(5), gone).await;
+    eventually("no process of it is left", PATIENCE, gone).await;
 }

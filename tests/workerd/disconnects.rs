@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::json;
-use test_support::{Stack, eventually, find_by_argument, random_name};
+use test_support::{PATIENCE, Stack, eventually, find_by_argument, random_name};
 
 /// Grace time, a heartbeat, and room for a busy machine.
 const LIMIT: Duration = Duration::from_secs(45);
@@ -50,7 +50,7 @@ async fn a_buffered_call_whose_caller_left_is_bounded_by_its_timeout() {
     let request = sandbox.client.request(reqwest::Method::POST, "/v1/tools/exec").json(&arguments);
     let call = tokio::spawn(request.send());
     let runs = || async { (!find_by_argument(&marker).is_empty()).then_some(()) };
-    eventually("the command runs", Duration::from_secs(10), runs).await;
+    eventually("the command runs", PATIENCE, runs).await;
     call.abort();
     let gone = || async { find_by_argument(&marker).is_empty().then_some(()) };
     eventually("the command has ended", LIMIT, gone).await;

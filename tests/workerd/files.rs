@@ -289,13 +289,13 @@ async fn an_aborted_upload_leaves_the_old_file_and_nothing_else() {
             let listed: Value = sandbox.exec(json!({"command": "ls -A | wc -l"})).await;
             (listed["stdout"].as_str()?.trim() == "2").then_some(())
         };
-        test_support::eventually("the upload has begun", std::time::Duration::from_secs(10), begun).await;
+        test_support::eventually("the upload has begun", test_support::PATIENCE, begun).await;
         if reset {
             connection.set_zero_linger().unwrap();
         }
         drop(connection);
         let gone = || async { (sandbox.sh("ls -A").await == "kept\n").then_some(()) };
-        test_support::eventually("nothing of it is left", std::time::Duration::from_secs(40), gone).await;
+        test_support::eventually("nothing of it is left", test_support::PATIENCE, gone).await;
         assert_eq!(sandbox.sh("cat kept").await, "the old content");
     }
 }

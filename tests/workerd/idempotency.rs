@@ -1,11 +1,10 @@
 //! Idempotency keys: the same call again gives the first answer, and acts once.
 
 use futures_util::future::join_all;
-use std::time::Duration;
 
 use reqwest::Method;
 use serde_json::{Value, json};
-use test_support::{Answer, Client, Stack, StackOptions, eventually, random_name};
+use test_support::{Answer, Client, PATIENCE, Stack, StackOptions, eventually, random_name};
 
 async fn ask(client: &Client, key: &str, tool: &str, arguments: &Value) -> Answer {
     let request = client.request(Method::POST, &format!("/v1/tools/{tool}")).header("idempotency-key", key);
@@ -103,7 +102,7 @@ async fn a_worker_killed_in_the_middle_never_runs_a_call_twice() {
         let lost = tokio::spawn(request.json(&run).send());
         let began = format!("cat {file} 2>/dev/null | wc -l");
         let has_begun = || async { (sandbox.sh(&began).await == "1\n").then_some(()) };
-        eventually("the command began", Duration::from_secs(20), has_begun).await;
+        eventually("the command began", PATIENCE, has_begun).await;
         stack.worker().restart();
         let _ = lost.await;
         let again = ask(&client, &key, "exec", &run).await;

@@ -1,12 +1,10 @@
 //! Calls whose callers do not wait: `Prefer: respond-async`, and what becomes of the job.
 
-use std::time::Duration;
-
 use base64::{Engine, engine::general_purpose::STANDARD};
 use futures_util::future::join_all;
 use reqwest::Method;
 use serde_json::{Value, json};
-use test_support::{Answer, Client, Sandbox, Stack, eventually, random_name};
+use test_support::{Answer, Client, PATIENCE, Sandbox, Stack, eventually, random_name};
 
 fn run(sandbox: &Sandbox, command: &str) -> Value {
     json!({ "sandboxId": sandbox.id, "command": command })
@@ -33,7 +31,7 @@ async fn a_call_whose_caller_does_not_wait_becomes_a_job() {
         let books = root.call("getAuditLog", &json!({ "requestId": id })).await.ok();
         (books["calls"][0]["result"] == "succeeded").then_some(books)
     };
-    let books = eventually("the outcome is in the books", Duration::from_secs(20), is_recorded).await;
+    let books = eventually("the outcome is in the books", PATIENCE, is_recorded).await;
     assert_eq!(books["calls"].as_array().unwrap().len(), 1);
     // Without a sandbox one is made; what fails says why.
     let made = root.ended(&root.deferred("exec", &json!({ "command": "echo hi" })).await.job_id()).await;
@@ -91,7 +89,7 @@ async fn an_idempotency_key_gives_the_same_job_and_then_its_answer() {
         let answer = once().await;
         (answer.status == 200).then_some(answer)
     };
-    let answer = eventually("the answer is kept", Duration::from_secs(20), answered).await;
+    let answer = eventually("the answer is kept", PATIENCE, answered).await;
     assert_eq!(answer.header("idempotency-replayed"), Some("true"));
     assert_eq!((answer.ok()["stdout"].as_str(), runs(&sandbox).await.as_str()), (Some("1\n"), "1\n"));
 }
@@ -106,7 +104,7 @@ async fn a_cancelled_command_is_gone_with_all_its_children() {
     let family = "echo begun > begun; (while true; do date +%s%N > alive; sleep 0.1; done) & sleep 1000";
     let id = root.deferred("exec", &run(&sandbox, family)).await.job_id();
     let has_begun = || async { (sandbox.sh("cat begun 2>/dev/null || true").await == "begun\n").then_some(()) };
-    eventually("the command began", Duration::from_secs(30), has_begun).await;
+    eventually("the command began", PATIENCE, has_begun).await;
     let dry = root.call("cancelJob", &json!({ "jobId": id, "dryRun": true })).await.ok();
     assert!(dry["effects"].to_string().contains("killed with all its children"), "{dry}");
     let told = cancel(&root, &id).await.ok();
@@ -121,7 +119,7 @@ async fn a_cancelled_command_is_gone_with_all_its_children() {
         let books = root.call("getAuditLog", &json!({ "requestId": id })).await.ok();
         (books["calls"][0]["result"] == "failed").then_some(())
     };
-    eventually("the outcome is in the books", Duration::from_secs(20), is_recorded).await;
+    eventually("the outcome is in the books", PATIENCE, is_recorded).await;
 }
 
 #[tokio::test]
@@ -173,7 +171,7 @@ async fn what_a_command_writes_is_read_by_offset_while_it_runs_and_followed_to_i
         let text = log.to_string();
         (text.contains("one") && text.contains("[redacted]\\n")).then_some(log)
     };
-    let log = eventually("both lines are told while it runs", Duration::from_secs(30), both).await;
+    let log = eventually("both lines are told while it runs", PATIENCE, both).await;
     assert_eq!(log["ended"], false);
     assert!(log.to_string().contains("[redacted]") && !log.to_string().contains("s3cr3t"), "{log}");
     let follow = json!({ "jobId": id, "offset": log["nextOffset"], "follow": true, "timeout": 60 });
@@ -233,7 +231,7 @@ async fn a_job_that_did_not_succeed_is_begun_again_on_request_and_no_other() {
             let calls = books["calls"].as_array().unwrap().clone();
             (calls.len() == 1 && calls[0]["result"] == result).then_some(())
         };
-        eventually("the attempt is in the books", Duration::from_secs(20), is_recorded).await;
+        eventually("the attempt is in the books", PATIENCE, is_recorded).await;
     }
     assert_eq!(retry(id).await.problem(409, "conflict").details["state"], "succeeded");
     // An approval is for one attempt.

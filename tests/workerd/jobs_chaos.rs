@@ -16,7 +16,7 @@ const KILLS: usize = 20;
 const SANDBOXES: usize = 4;
 
 /// Until a job is taken by a service that goes away again and again.
-const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_secs(300);
 
 /// A command that notes that it ran, and writes lines for a while.
 struct Work {
@@ -59,10 +59,9 @@ impl Work {
 /// and the making of their object, which alone has the arguments.
 async fn jobs(client: &Client, works: &[Work]) -> (BTreeMap<usize, Vec<Value>>, Vec<Value>) {
     let listed = client.get("/v1/jobs?limit=500").await.ok();
-    let ids = listed["jobs"].as_array().unwrap().iter().map(|job| job["jobId"].as_str().unwrap().to_owned());
-    let told = join_all(ids.map(|id| async move { client.ended(&id).await })).await;
     let (mut found, mut never_made) = (BTreeMap::<usize, Vec<Value>>::new(), Vec::new());
-    for job in told {
+    for job in listed["jobs"].as_array().unwrap() {
+        let job = client.ended(job["jobId"].as_str().unwrap()).await;
         if job.get("arguments").is_none() {
             never_made.push(job);
             continue;

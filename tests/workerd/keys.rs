@@ -1,10 +1,8 @@
 //! Keys and tokens: made, used, narrowed, replaced, ended.
 
-use std::time::Duration;
-
 use reqwest::Method;
 use serde_json::{Value, json};
-use test_support::{Client, Stack, StackOptions, eventually, random_name};
+use test_support::{Client, PATIENCE, Stack, StackOptions, eventually, random_name};
 
 /// A key of these permissions, and a client that uses it.
 async fn made(client: &Client, permissions: Value) -> (String, Client) {
@@ -81,7 +79,7 @@ async fn a_key_expires() {
     let (_, client) = made_with(&root, json!({ "permissions": permissions, "expiresAfter": 2 })).await;
     client.get("/v1/tools").await.ok();
     let is_over = || async { (client.get("/v1/tools").await.status == 401).then_some(()) };
-    eventually("the key has expired", Duration::from_secs(20), is_over).await;
+    eventually("the key has expired", PATIENCE, is_over).await;
     let problem = client.call("listSandboxes", &json!({})).await.problem(401, "unauthenticated");
     assert!(problem.detail.contains("expired"), "{}", problem.detail);
 }

@@ -1,7 +1,5 @@
 //! 300 MB up and down through the Worker: the same bytes, and memory that does not grow with them.
 
-use std::time::Duration;
-
 use reqwest::Method;
 use serde_json::json;
 use test_support::{Sampler, Stack, StackOptions, random_name, round_trip, sandbox_daemon_of};
@@ -23,7 +21,7 @@ async fn three_hundred_megabytes_pass_unchanged_and_in_flat_memory() {
     let marker = random_name("marker");
     let _stream =
         sandbox.open_stream(json!({"command": format!("echo; read -t 60 _ < <(sleep 60); : {marker}")})).await;
-    let daemon = test_support::eventually("the daemon is found", Duration::from_secs(5), || async {
+    let daemon = test_support::eventually("the daemon is found", test_support::PATIENCE, || async {
         sandbox_daemon_of(&marker)
     });
     let daemon = daemon.await;

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use reqwest::Method;
 use serde_json::{Value, json};
-use test_support::{Fault, Internet, Operation, Stack, StackOptions, eventually, find_by_argument, random_name};
+use test_support::{
+    Fault, Internet, Operation, PATIENCE, Stack, StackOptions, eventually, find_by_argument, random_name,
+};
 
 #[tokio::test]
 async fn a_sandbox_is_made_once_and_found_again() {
@@ -216,7 +218,7 @@ async fn destroying_during_a_start_leaves_nothing_running() {
         let begun = || async {
             (sandbox.client.get(&format!("/v1/sandboxes/{}", sandbox.id)).await.status == 200).then_some(())
         };
-        eventually("the start has begun", Duration::from_secs(3), begun).await;
+        eventually("the start has begun", PATIENCE, begun).await;
         sandbox.call("destroySandbox", json!({})).await
     };
     let (created, destroyed) = tokio::join!(create, destroy);
@@ -227,5 +229,5 @@ async fn destroying_during_a_start_leaves_nothing_running() {
     }
     sandbox.call("getSandbox", json!({})).await.problem(404, "not_found");
     let gone = || async { find_by_argument(&sandbox.id).is_empty().then_some(()) };
-    eventually("no process of it is left", Duration::from_secs(5), gone).await;
+    eventually("no process of it is left", PATIENCE, gone).await;
 }

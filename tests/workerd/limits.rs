@@ -1,10 +1,8 @@
 //! Limits of a key: exact under parallel calls, told in headers, given back.
 
-use std::time::Duration;
-
 use futures_util::future::join_all;
 use serde_json::{Value, json};
-use test_support::{Answer, Client, Stack, eventually, random_name};
+use test_support::{Answer, Client, PATIENCE, Stack, eventually, random_name};
 
 async fn limited(limits: Value) -> (String, Client) {
     let root = Stack::shared().client();
@@ -156,7 +154,7 @@ async fn seconds_of_sandboxes_are_the_makers() {
     };
     let run = about(json!({ "command": "true" }));
     let used_up = || async { (root.call("exec", &run).await.status == 429).then_some(()) };
-    eventually("its seconds are used up", Duration::from_secs(10), used_up).await;
+    eventually("its seconds are used up", PATIENCE, used_up).await;
     for caller in [&client, &root] {
         let problem = caller.call("exec", &run).await.problem(429, "quota_exceeded");
         assert_eq!(problem.details["limitName"], "sandboxSecondsPerDay");

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use reqwest::Method;
 use serde_json::{Value, json};
-use test_support::{Answer, Client, Stack, eventually, random_name};
+use test_support::{Answer, Client, PATIENCE, Stack, eventually, random_name};
 
 const MODERN: &str = "2026-07-28";
 
@@ -324,7 +324,7 @@ async fn closing_the_stream_of_a_call_ends_its_command() {
             json!({ "sandboxId": sandbox.id, "command": format!("pgrep -f [{}]{}", &marker[..1], &marker[1..]) });
         (client.call("exec", &listing).await.ok()["exitCode"] == 1).then_some(())
     };
-    eventually("the command is gone", Duration::from_secs(40), is_gone).await;
+    eventually("the command is gone", PATIENCE, is_gone).await;
 }
 
 #[tokio::test]

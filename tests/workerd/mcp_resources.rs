@@ -1,9 +1,7 @@
 //! Resources of MCP, in both of its eras: files and directories of sandboxes, and logs of jobs.
 
-use std::time::Duration;
-
 use serde_json::{Value, json};
-use test_support::{Client, Stack, eventually, random_name};
+use test_support::{Client, PATIENCE, Stack, eventually, random_name};
 
 use crate::mcp::{legacy, modern};
 
@@ -146,7 +144,7 @@ async fn the_log_of_a_job_is_told_while_it_runs_and_after() {
         let text = told["text"].as_str().unwrap().to_owned();
         (text.contains("out\n") && text.contains("err\n")).then_some(told)
     };
-    let told = eventually("the job wrote", Duration::from_secs(30), written).await;
+    let told = eventually("the job wrote", PATIENCE, written).await;
     assert_eq!(told["_meta"]["cloudflare-ops/ended"], false, "{told}");
     sandbox.sh("echo > gate").await;
     client.ended(&job).await;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use reqwest::Method;
 use serde_json::{Value, json};
-use test_support::{Answer, Client, Sandbox, Stack, StackOptions, eventually, random_name};
+use test_support::{Answer, Client, PATIENCE, Sandbox, Stack, StackOptions, eventually, random_name};
 
 /// Lines of JSON in the Worker's log that say `requestId`.
 fn lines_of(stack: &Stack, request_id: &str) -> Vec<Value> {
@@ -18,7 +18,7 @@ async fn line_of(stack: &Stack, answer: &Answer) -> Value {
     let id = answer.header("x-request-id").expect("every answer has an id").to_owned();
     let is_line = |line: &Value| line["requestId"] == id.as_str();
     let written = || async { lines_of(stack, &id).into_iter().any(|line| is_line(&line)).then_some(()) };
-    eventually("the call is logged", Duration::from_secs(10), written).await;
+    eventually("the call is logged", PATIENCE, written).await;
     let mut lines: Vec<Value> = lines_of(stack, &id).into_iter().filter(is_line).collect();
     assert_eq!(lines.len(), 1, "one line a call: {lines:?}");
     lines.remove(0)
@@ -212,7 +212,7 @@ async fn metrics_count_calls_and_starts_and_calls_that_nobody_settled() {
         let metrics = client.call("getMetrics", &json!({ "interval": "whole" })).await.ok();
         (count(&metrics, "calls", "exec", "succeeded") == 2).then_some(metrics)
     };
-    let metrics_after = eventually("both commands are counted", Duration::from_secs(10), counted).await;
+    let metrics_after = eventually("both commands are counted", PATIENCE, counted).await;
     assert_eq!(metrics["boundsMs"], metrics_after["boundsMs"]);
     let period = &metrics_after["periods"][0];
     assert_eq!((&period["created"], &metrics_after["sandboxes"]), (&json!(1), &json!(1)), "{period}");

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use reqwest::Method;
 use serde_json::json;
-use test_support::{Sandbox, Stack, eventually};
+use test_support::{PATIENCE, Sandbox, Stack, eventually};
 
 async fn runs(sandbox: &Sandbox) -> String {
     sandbox.sh("cat runs").await
@@ -63,7 +63,7 @@ async fn a_failure_in_time_is_the_problem_that_it_would_have_been() {
     let waiting = root.call("exec", &lasting);
     let stopping = async {
         let runs = || async { sandbox.sh("cat marker 2>/dev/null || true").await.contains('x').then_some(()) };
-        eventually("it runs", Duration::from_secs(20), runs).await;
+        eventually("it runs", PATIENCE, runs).await;
         root.call("stopSandbox", &json!({ "sandboxId": sandbox.id })).await.ok();
     };
     let (answer, ()) = tokio::join!(waiting, stopping);

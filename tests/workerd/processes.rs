@@ -1,10 +1,8 @@
 //! Background processes through the Worker: they belong to one start of their sandbox and to nobody else.
 
-use std::time::Duration;
-
 use serde_json::{Value, json};
 use test_support::{
-    Fault, Operation, Sandbox, Stack, StackOptions, eventually, find_by_argument, kill_process, random_name,
+    Fault, Operation, PATIENCE, Sandbox, Stack, StackOptions, eventually, find_by_argument, kill_process, random_name,
     sandbox_daemon_of, within,
 };
 
@@ -80,7 +78,7 @@ async fn killing_leaves_nothing_and_fast_commands_are_whole() {
     let id = start(&sandbox, json!({"name": "tree", "command": command})).await;
     of(&sandbox, "waitForProcess", &id, json!({"text": "up"})).await;
     let both = || async { (find_by_argument(&marker).len() >= 2).then_some(()) };
-    eventually("both run", Duration::from_secs(20), both).await;
+    eventually("both run", PATIENCE, both).await;
     of(&sandbox, "killProcess", &id, json!({})).await;
     assert!(find_by_argument(&marker).is_empty(), "nothing is left once that is answered");
     let fast = sandbox.call("startBackgroundProcess", json!({"name": "fast", "command": "echo hi"})).await.ok();
@@ -121,13 +119,13 @@ async fn logs_are_followed_as_events_and_a_reader_that_leaves_ends_nothing() {
         if !line.is_empty() {
             of(&sandbox, "writeProcessInput", &id, json!({"data": line})).await;
         }
-        let event = within("output", Duration::from_secs(30), events.next()).await.unwrap();
+        let event = within("output", PATIENCE, events.next()).await.unwrap();
         let data: Value = serde_json::from_str(&event.data).unwrap();
         told.push((event.name, data["data"].as_str().unwrap().to_owned(), data["offset"].as_u64().unwrap()));
     }
     let expected = [("stdout", "one\n", 0), ("stderr", "two\n", 4), ("stdout", "three\n", 8)];
     assert_eq!(told, expected.map(|(name, data, offset)| (name.to_owned(), data.to_owned(), offset)));
-    let last = within("the result", Duration::from_secs(30), events.next()).await.unwrap();
+    let last = within("the result", PATIENCE, events.next()).await.unwrap();
     let result: Value = serde_json::from_str(&last.data).unwrap();
     assert_eq!((last.name.as_str(), &result["ended"], &result["nextOffset"]), ("result", &json!(true), &json!(14)));
     assert_eq!(result["process"]["status"], "exited");
@@ -142,7 +140,7 @@ async fn a_start_whose_answer_is_lost_starts_once() {
         start(&sandbox, json!({"name": "x", "command": "echo ran >> ran; sleep 300"})).await;
     }
     let twice = || async { (sandbox.sh("cat ran 2>/dev/null || true").await == "ran\nran\n").then_some(()) };
-    eventually("each ran once", Duration::from_secs(20), twice).await;
+    eventually("each ran once", PATIENCE, twice).await;
     let listed = sandbox.call("listProcesses", json!({})).await.ok();
     assert_eq!(listed["processes"].as_array().unwrap().len(), 2, "{listed}");
     stack.proxy.inject(&sandbox.id, Operation::ProcessStart, Fault::LosesAnswer);
@@ -161,13 +159,13 @@ async fn a_process_outlives_the_commands_and_callers_around_it_and_has_its_sandb
     let id = start(&sandbox, arguments).await;
     let before = of(&sandbox, "getProcess", &id, json!({})).await;
     let mut left = sandbox.open_stream(json!({"command": "echo; sleep 300", "timeout": 600})).await;
-    within("output", Duration::from_secs(30), left.next()).await;
+    within("output", PATIENCE, left.next()).await;
     drop(left);
     sandbox.call("exec", json!({"command": "sleep 300", "timeout": 1})).await.problem(504, "timeout");
     sandbox.sh("exit 0").await;
     // The command of the reader that left is ended; what stands beside it is not.
     let ended = || async { (sandbox.sh("pgrep -xc sleep || true").await == "0\n").then_some(()) };
-    eventually("the commands around it have ended", Duration::from_secs(60), ended).await;
+    eventually("the commands around it have ended", PATIENCE, ended).await;
     let after = of(&sandbox, "getProcess", &id, json!({})).await;
     assert_eq!((&after["pid"], &after["status"]), (&before["pid"], &json!("running")));
     of(&sandbox, "writeProcessInput", &id, json!({"data": "after\n"})).await;
@@ -200,9 +198,9 @@ async fn a_process_of_an_earlier_start_is_stale_and_nothing_is_started_to_say_so
     let marker = random_name("stale");
     let id = start(&sandbox, json!({"name": "x", "command": format!("exec -a {marker} sleep 300")})).await;
     let runs = || async { sandbox_daemon_of(&marker) };
-    kill_process(eventually("it runs", Duration::from_secs(20), runs).await);
+    kill_process(eventually("it runs", PATIENCE, runs).await);
     let gone = || async { find_by_argument(&marker).is_empty().then_some(()) };
-    eventually("the sandbox is dead", Duration::from_secs(20), gone).await;
+    eventually("the sandbox is dead", PATIENCE, gone).await;
     let starts = sandbox.starts();
     for (tool, more) in [
         ("getProcess", json!({})),

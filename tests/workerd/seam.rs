@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use reqwest::Method;
 use serde_json::{Value, json};
-use test_support::{Answer, Fault, Operation, Sandbox, Stack, Terminal, random_name, within};
+use test_support::{Answer, Fault, Operation, PATIENCE, Sandbox, Stack, Terminal, random_name, within};
 
 /// Longest wait for an answer about a command whose own timeout is a second.
 const LIMIT: Duration = Duration::from_secs(45);
@@ -217,7 +217,7 @@ async fn a_start_that_never_answers_is_given_up() {
     let sandbox = stack.unmade_sandbox();
     stack.proxy.inject(&sandbox.id, Operation::Start, Fault::NeverAnswers);
     let create = || sandbox.client.call("createSandbox", &json!({"id": sandbox.id}));
-    let answer = within("a refusal", Duration::from_secs(45), create()).await;
+    let answer = within("a refusal", PATIENCE, create()).await;
     let problem = answer.any_problem();
     assert!([503, 504].contains(&answer.status), "{} {}", answer.status, problem.code);
     stack.proxy.heal(&sandbox.id);
@@ -245,17 +245,16 @@ async fn file_routes_meet_the_same_faults() {
         [Fault::ClosesAtOnce, Fault::NeverAnswers, Fault::Answers(503, json!({"code": "unavailable", "message": "x"}))]
     {
         stack.proxy.inject(&sandbox.id, Operation::Files, fault.clone());
-        let limit = Duration::from_secs(65);
         for call in [
             sandbox.call("readFile", json!({"path": "f"})),
             sandbox.call("writeFile", json!({"path": "f", "content": "y"})),
             sandbox.call("editFile", json!({"path": "f", "oldText": "x", "newText": "y"})),
         ] {
-            let answer = within("a refusal", limit, call).await;
+            let answer = within("a refusal", PATIENCE, call).await;
             answer.any_problem();
             assert!(answer.status >= 500, "{fault:?}: {}", answer.text());
         }
-        let raw = within("a refusal", limit, sandbox.client.get(&sandbox.file_path("f"))).await;
+        let raw = within("a refusal", PATIENCE, sandbox.client.get(&sandbox.file_path("f"))).await;
         raw.any_problem();
         assert!(raw.status >= 500, "{fault:?}: {}", raw.text());
         stack.proxy.heal(&sandbox.id);

@@ -1,21 +1,19 @@
 //! The event stream of a call: live, kept alive, and ended by exactly one terminal event.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value, json};
-use test_support::{Stack, within};
+use test_support::{PATIENCE, Stack, within};
 
 #[tokio::test]
 async fn output_arrives_while_the_command_runs() {
     let sandbox = Stack::shared().sandbox().await;
     let mut stream =
-        sandbox.open_stream(json!({"command": "echo one; read -t 20 _ < <(sleep 20)", "timeout": 60})).await;
-    let start = Instant::now();
-    let first = within("the first event", Duration::from_secs(5), stream.next()).await.unwrap();
+        sandbox.open_stream(json!({"command": "echo one; read -t 300 _ < <(sleep 300)", "timeout": 600})).await;
+    let first = within("the first event", PATIENCE, stream.next()).await.unwrap();
     assert_eq!(first.name, "stdout");
     let data: Value = serde_json::from_str(&first.data).unwrap();
     assert_eq!(data, json!({"data": "one\n", "encoding": "utf-8", "offset": 0}));
-    assert!(start.elapsed() < Duration::from_secs(5));
 }
 
 #[tokio::test]

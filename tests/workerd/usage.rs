@@ -4,7 +4,7 @@ use futures_util::future::join_all;
 use reqwest::Method;
 use serde_json::{Value, json};
 use std::time::Duration;
-use test_support::{Client, Stack, eventually, random_name};
+use test_support::{Client, PATIENCE, Stack, eventually, random_name};
 
 async fn key(client: &Client, role: &str) -> (String, Client) {
     let ask = json!({ "name": "usage", "permissions": { "role": role }, "limits": { "callsPerMinute": 1000, "concurrentCalls": 500 } });
@@ -23,7 +23,7 @@ async fn settled(root: &Client, key_id: &str, calls: i64) -> Value {
         let found = usage(root, filter.clone()).await;
         (found["total"]["calls"] == calls).then_some(found)
     };
-    eventually("all calls are settled", Duration::from_secs(20), all).await
+    eventually("all calls are settled", PATIENCE, all).await
 }
 
 fn row<'a>(found: &'a Value, tool: &str) -> &'a Value {

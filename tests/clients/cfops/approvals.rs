@@ -1,9 +1,7 @@
 //! Calls that wait, and who decides on them.
 
-use std::time::Duration;
-
 use serde_json::{Value, json};
-use test_support::{Sandbox, Stack, eventually, random_name};
+use test_support::{PATIENCE, Sandbox, Stack, eventually, random_name};
 
 use super::Home;
 
@@ -43,7 +41,7 @@ async fn a_call_that_waits_is_approved_or_rejected_by_another_key() {
         let job = home.json(&["get-job", "--job-id", &id(&approved)]);
         (job["state"] == "succeeded").then_some(job)
     };
-    let job = eventually("the job is over", Duration::from_secs(60), over).await;
+    let job = eventually("the job is over", PATIENCE, over).await;
     assert_eq!((&job["exitCode"], &job["approval"]["comment"]), (&json!(0), &json!("looked at it")));
     assert_eq!(home.json(&["get-job", "--job-id", &id(&rejected)])["state"], "rejected");
     assert_eq!(sandbox.sh("cat runs").await, format!("{yes}\n"));

@@ -3,10 +3,9 @@
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
-use std::time::Duration;
 
 use serde_json::{Value, json};
-use test_support::{Stack, eventually};
+use test_support::{PATIENCE, Stack, eventually};
 
 use super::{Home, run, start};
 
@@ -140,7 +139,7 @@ async fn a_list_of_tools_that_is_old_or_lacks_a_command_is_fetched_again() {
     list["fingerprint"] = json!("0");
     list["tools"] = json!([]);
     fs::write(home.tool_list(), list.to_string()).unwrap();
-    eventually("the list is whole", Duration::from_secs(10), || async {
+    eventually("the list is whole", PATIENCE, || async {
         home.run(&["list-sandboxes"]).ok();
         (tools() == all).then_some(())
     })

@@ -17,13 +17,13 @@ impl Client {
     /// A job once it is over. The service may be away meanwhile.
     ///
     /// # Panics
-    /// When it is not over within two minutes.
+    /// When it is not over within five minutes.
     pub async fn ended(&self, job: &str) -> Value {
         let is_over = || async {
             let answer = self.try_send(self.request(Method::GET, &format!("/v1/jobs/{job}/status"))).await?;
             (answer.status == 200 && answer.json()["endedAt"].is_string()).then(|| answer.json())
         };
-        eventually("the job is over", Duration::from_secs(120), is_over).await
+        eventually("the job is over", Duration::from_secs(300), is_over).await
     }
 }
 

@@ -53,7 +53,7 @@ pub use receiver::{HANGS, Received, Receiver};
 pub use socket::{Socket, Told};
 pub use sse::{Event, EventStream, Parser, Terminal, Transcript};
 pub use stack::{Sandbox, Stack, StackOptions, random_name, scratch_folder};
-pub use wait::{eventually, within};
+pub use wait::{PATIENCE, eventually, within};
 pub use worker::{ContainerSettings, Worker, WorkerSettings};
 
 use std::sync::LazyLock;

@@ -2,8 +2,16 @@
 
 use std::{
     future::Future,
+    ops::Range,
     time::{Duration, Instant},
 };
+
+/// For what comes soon, or a little later on a machine that has other work. It ends a test that would wait for ever; how fast
+/// things are is measured elsewhere.
+pub const PATIENCE: Duration = Duration::from_secs(90);
+
+/// Pauses between questions: they grow, so that many who wait do not slow down what they wait for.
+const PAUSES: Range<Duration> = Duration::from_millis(20)..Duration::from_millis(250);
 
 /// Asks again until `condition` gives a value; fails with `what` when `limit` has passed.
 ///
@@ -15,12 +23,14 @@ where
     Fut: Future<Output = Option<T>>,
 {
     let start = Instant::now();
+    let mut pause = PAUSES.start;
     loop {
         if let Some(value) = condition().await {
             return value;
         }
         assert!(start.elapsed() < limit, "not within {limit:?}: {what}");
-        tokio::time::sleep(Duration::from_millis(25)).await;
+        tokio::time::sleep(pause).await;
+        pause = (pause * 5 / 4).min(PAUSES.end);
     }
 }
 

@@ -71,7 +71,7 @@ async fn a_client_that_vanishes_takes_its_commands_with_it() {
         } else {
             drop(socket);
         }
-        gone(&marker, Duration::from_secs(10)).await;
+        gone(&marker, LIMIT).await;
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use test_support::{Client, Socket, Stack, eventually, find_by_argument, random_name};
+use test_support::{Client, PATIENCE, Socket, Stack, eventually, find_by_argument, random_name};
 use tokio_tungstenite::tungstenite::Error;
 
 fn client() -> Client {
@@ -171,7 +171,7 @@ async fn what_is_under_way_with_a_key_that_is_revoked_ends_and_tells_nothing_mor
     };
     assert!(last.data.contains("unauthenticated"), "{last:?}");
     let is_gone = async || find_by_argument(&marker).is_empty().then_some(());
-    eventually("the command has ended", Duration::from_secs(45), is_gone).await;
+    eventually("the command has ended", PATIENCE, is_gone).await;
     let state = root.get(&format!("/v1/jobs/{job}/status")).await.ok()["state"].clone();
     assert_eq!(state, "running", "a job of another key goes on");
     root.call("cancelJob", &json!({ "jobId": job })).await.ok();

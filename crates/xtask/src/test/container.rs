@@ -8,7 +8,7 @@ use super::{Tier, run_tests, stack_tests};
 use crate::docker::{self, Client, Engine};
 use crate::run::{self, Task};
 use crate::setup::{self, Debootstrap};
-use crate::test::count::Count;
+use crate::test::report::Report;
 use crate::{cache, image, sandboxd, terminal, workspace};
 use anyhow::{Context, Result, bail};
 use std::fs;
@@ -41,7 +41,7 @@ pub(super) fn absence() -> Option<String> {
     Some("no Docker Engine answers here; start one, or say `--only container` to be told what is missing".to_owned())
 }
 
-pub(super) fn run(filter: Option<&str>, count: &mut Count) -> Result<()> {
+pub(super) fn run(filter: Option<&str>, report: &mut Report) -> Result<()> {
     // Another run would find its images removed, and its engine ended, when this one ends.
     let _alone = cache::lock(&workspace::cache()?.join("container-tests.lock"))?;
     let engine = Engine::ensure()?;
@@ -59,7 +59,7 @@ pub(super) fn run(filter: Option<&str>, count: &mut Count) -> Result<()> {
         .env("CLOUDFLARE_OPS_DOCKER", engine.client())
         .env("CLOUDFLARE_OPS_TEST_IMAGES", IMAGES)
         .env("CLOUDFLARE_OPS_TEST_NAME", &name);
-    run_tests(Tier::Container, command, filter, count)
+    run_tests(Tier::Container, command, filter, report)
 }
 
 /// The base image, pulled or made.

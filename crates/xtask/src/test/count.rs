@@ -28,7 +28,7 @@ impl Count {
     }
 }
 
-fn strip_colors(line: &str) -> String {
+pub(crate) fn strip_colors(line: &str) -> String {
     let mut kept = String::new();
     let mut parts = line.split('\x1b');
     kept.push_str(parts.next().unwrap_or_default());

@@ -7,6 +7,7 @@ mod ahead;
 mod container;
 mod count;
 mod lint;
+mod report;
 
 use crate::build::Size;
 use crate::deploy::{self, Environment};
@@ -20,6 +21,7 @@ use ahead::Ahead;
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, ValueEnum};
 use count::Count;
+use report::{Failure, Report};
 use std::io::IsTerminal;
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
@@ -74,7 +76,7 @@ impl Tier {
 
 struct Outcome {
     tier: Tier,
-    count: Count,
+    report: Report,
     seconds: u64,
     error: Option<anyhow::Error>,
 }
@@ -106,15 +108,15 @@ fn run_tiers(tiers: &[Tier], filter: Option<&str>, left_out: Option<&str>) -> Re
         ahead.finish_before(tier);
         terminal::step(&format!("Tests: {}", tier.name()));
         let started = Instant::now();
-        let mut count = Count::default();
-        let result = run_tier(tier, filter, &mut count);
+        let mut report = Report::default();
+        let result = run_tier(tier, filter, &mut report);
         if run::was_interrupted() {
             bail!("interrupted");
         }
         if let Err(error) = &result {
             terminal::failure(error);
         }
-        outcomes.push(Outcome { tier, count, seconds: started.elapsed().as_secs(), error: result.err() });
+        outcomes.push(Outcome { tier, report, seconds: started.elapsed().as_secs(), error: result.err() });
     }
     Ok(summarize(&outcomes, filter, left_out))
 }
@@ -151,19 +153,20 @@ fn ensure_tools(tiers: &[Tier]) -> Result<()> {
     setup::ensure(&needed)
 }
 
-fn run_tier(tier: Tier, filter: Option<&str>, count: &mut Count) -> Result<()> {
+fn run_tier(tier: Tier, filter: Option<&str>, report: &mut Report) -> Result<()> {
     match tier {
-        Tier::Lint => lint::run(count),
+        Tier::Lint => lint::run(&mut report.count),
         Tier::Native => {
             let mut command = run::command("cargo");
             command.args(["test", "--workspace", "--no-fail-fast"]);
-            run_tests(tier, command, filter, count)
+            run_tests(tier, command, filter, report)
         }
-        Tier::Deploy => dry_deploy(count),
-        Tier::Container => container::run(filter, count),
-        Tier::Workerd | Tier::Clients => run_tests(tier, stack_tests(tier)?, filter, count),
+        Tier::Deploy => dry_deploy(&mut report.count),
+        Tier::Container => container::run(filter, report),
+        Tier::Workerd | Tier::Clients => run_tests(tier, stack_tests(tier)?, filter, report),
         Tier::Bench => {
             let result = bench::measure(true, None);
+            let count = &mut report.count;
             *(if result.is_ok() { &mut count.passed } else { &mut count.failed }) += 1;
             result
         }
@@ -199,7 +202,7 @@ pub(crate) fn stack_command(arguments: &[&str]) -> Result<Command> {
     Ok(command)
 }
 
-fn run_tests(tier: Tier, mut command: Command, filter: Option<&str>, count: &mut Count) -> Result<()> {
+fn run_tests(tier: Tier, mut command: Command, filter: Option<&str>, report: &mut Report) -> Result<()> {
     if std::io::stderr().is_terminal() {
         command.env("CARGO_TERM_COLOR", "always");
     }
@@ -209,10 +212,10 @@ fn run_tests(tier: Tier, mut command: Command, filter: Option<&str>, count: &mut
     if let Some(filter) = filter {
         command.args(["--", filter]);
     }
-    let status = Task::new(tier.name(), command, tier.limit()).show(|line| count.add(line))?;
+    let status = Task::new(tier.name(), command, tier.limit()).show(|line| report.read(line))?;
     ensure!(status.success(), "the tests of tier {} failed ({status})", tier.name());
     // Without a filter, a tier in which nothing ran tested nothing.
-    ensure!(count.passed > 0 || filter.is_some(), "tier {} ran no test", tier.name());
+    ensure!(report.count.passed > 0 || filter.is_some(), "tier {} ran no test", tier.name());
     Ok(())
 }
 
@@ -250,7 +253,7 @@ fn summarize(outcomes: &[Outcome], filter: Option<&str>, left_out: Option<&str>)
         Some(filter) => format!("Summary of tests whose name contains {filter:?}"),
     });
     let mut total = Count::default();
-    for Outcome { tier, count, seconds, error } in outcomes {
+    for Outcome { tier, report: Report { count, failures, .. }, seconds, error } in outcomes {
         total.passed += count.passed;
         // A tier that failed without a failed test (it did not compile, say) is a failure of its own.
         total.failed += count.failed.max(u64::from(error.is_some()));
@@ -266,10 +269,19 @@ fn summarize(outcomes: &[Outcome], filter: Option<&str>, left_out: Option<&str>)
         if let Some(error) = error {
             terminal::note(&format!("          {}", error.to_string().lines().next().unwrap_or_default()));
         }
+        failures.iter().for_each(tell);
     }
     if let Some(why) = left_out {
         terminal::note(&format!("container LEFT OUT: {why}"));
     }
     terminal::note(&format!("total: {} passed, {} failed, {} ignored", total.passed, total.failed, total.ignored));
     if total.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Why a test failed, once more where who reads only the end of the output finds it.
+fn tell(Failure { test, lines }: &Failure) {
+    terminal::note(&format!("          {test}"));
+    for line in lines {
+        terminal::note(&format!("          | {line}"));
+    }
 }

@@ -285,6 +285,7 @@ fn job(request: &AdmissionRequest) -> Job {
         schedule_id: request.schedule_id.clone(),
         sandbox_id: None,
         sandbox_created_at: None,
+        sandbox_generation: None,
         labels: Default::default(),
         expires_after: None,
         created_at: request.at,

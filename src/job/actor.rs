@@ -27,10 +27,8 @@ use worker::{DurableObject, Env, Request, Response, State as ObjectState, durabl
 use super::record::{Again, Cancellation, Decision, JobLog, LogQuestion, Seed, Told};
 use super::state::State;
 use super::stored::Stored;
-use super::{clock, follower, pipeline, place, run};
-use crate::api::rest;
+use super::{clock, follower, look, pipeline, place, run};
 use crate::error::{Error, Result};
-use crate::guardrails::Execution;
 use crate::platform::Platform;
 use crate::workers::internal::answer;
 use crate::workers::platform::{Lifetime, WorkersPlatform};
@@ -157,9 +155,7 @@ async fn decide(inner: &Rc<Inner>, decision: Decision) -> Result<Told> {
 
 async fn cancel(inner: &Rc<Inner>, wish: Cancellation) -> Result<Told> {
     let mut stored = inner.existing()?;
-    let shared = rest::shared()?;
-    let entry = shared.registry.get(&stored.job.tool);
-    let is_process = entry.is_some_and(|entry| entry.description().execution == Execution::Process);
+    let is_process = look::is_process(&stored)?;
     stored.cancel(wish.clone(), is_process || stored.is_pipeline())?;
     inner.save(&stored)?;
     clock::arm(inner).await;

@@ -68,8 +68,9 @@ impl EventSink for Follower {
 impl Inner {
     fn note_process(self: &Rc<Self>, process: &Process) -> Result<()> {
         let mut stored = self.existing()?;
+        let was_silent = stored.silent_since.take().is_some();
         if stored.process.as_ref() == Some(process) {
-            return Ok(());
+            return if was_silent { self.save(&stored) } else { Ok(()) };
         }
         stored.process = Some(process.clone());
         let is_news = stored.runs_in(process.sandbox_id.clone());

@@ -14,6 +14,8 @@ mod follower;
 #[cfg(target_arch = "wasm32")]
 mod log;
 #[cfg(target_arch = "wasm32")]
+mod look;
+#[cfg(target_arch = "wasm32")]
 mod parent;
 #[cfg(target_arch = "wasm32")]
 mod pipeline;

@@ -46,6 +46,9 @@ pub struct Job {
     /// When that sandbox was made, which tells it from another of its name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox_created_at: Option<i64>,
+    /// How often it had been started when the job was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox_generation: Option<u32>,
     /// Labels of that sandbox when the job was asked for.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,

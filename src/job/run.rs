@@ -8,17 +8,18 @@ use serde_json::{Value, json};
 
 use super::actor::Inner;
 use super::follower::{self, Follower};
+use super::look::{Found, look};
 use super::record::Report;
 use super::stored::{Stored, is_lost};
-use super::{clock, parent};
+use super::{clock, look, parent};
 use crate::api::rest;
-use crate::call::{Answered, Attempt, Backend, Reply};
+use crate::call::{Answered, Attempt, Reply};
 use crate::error::{Error, ErrorCode, Result};
-use crate::events::{Process, Resumed};
+use crate::events::Resumed;
 use crate::fetch_error::Repeat;
-use crate::guardrails::Execution;
 use crate::identifier::SandboxId;
 use crate::platform::{Platform, within};
+use crate::sandbox::exec;
 use crate::tenant::idempotency::{Answer, is_kept};
 use crate::trace::Trace;
 use crate::workers::backend::WorkersBackend;
@@ -44,41 +45,23 @@ pub(super) async fn go_on(inner: &Rc<Inner>, mut stored: Stored) -> Result<bool>
     let now = inner.platform.now_millis();
     stored.go_on_at = None;
     inner.save(&stored)?;
-    let process = if stored.is_overdue(now) { None } else { process(inner, &stored).await? };
+    let found = if stored.is_overdue(now) { Found::Lost } else { look(inner, &stored).await? };
     // Somebody may have wanted its end meanwhile.
     let mut stored = inner.existing()?;
-    match process {
-        Some(process) => {
+    let is_settled = match found {
+        Found::Began(process) => {
             let passed_on = inner.passed_on()?;
-            carry_out(inner, stored, Some(Resumed { process, passed_on })).await
+            return carry_out(inner, stored, Some(Resumed { process, passed_on })).await;
         }
-        None => {
-            if !(may_be_done_twice(&stored) && stored.again(jitter(), now)?) {
-                stored.lost(now)?;
-            }
-            inner.save(&stored)?;
-            Ok(true)
-        }
+        Found::NeverBegan => stored.never_began(jitter(), now)?,
+        Found::Silent => stored.is_silent(now),
+        Found::Lost => may_be_done_twice(&stored) && stored.again(jitter(), now)?,
+    };
+    if !is_settled {
+        stored.lost(now)?;
     }
-}
-
-/// Where the attempt may run: as it was written down, or in the boot that runs now, which knows whether it has it.
-async fn process(inner: &Rc<Inner>, stored: &Stored) -> Result<Option<Process>> {
-    let shared = rest::shared()?;
-    let entry = shared.registry.get(&stored.job.tool);
-    if entry.is_none_or(|entry| entry.description().execution != Execution::Process) {
-        return Ok(None);
-    }
-    if stored.process.is_some() {
-        return Ok(stored.process.clone());
-    }
-    let Some(sandbox_id) = &stored.job.sandbox_id else { return Ok(None) };
-    let trace = Trace::of_request(None, None, random);
-    let backend = WorkersBackend::of_object(inner.env.clone(), inner.state.clone(), trace);
-    let described = backend.sandboxes(&stored.order.tenant).describe(sandbox_id).await;
-    let record = described.ok().filter(|described| described.metrics.is_some()).map(|described| described.record);
-    let boot_id = record.and_then(|record| record.boot_id);
-    Ok(boot_id.map(|boot_id| Process { sandbox_id: sandbox_id.clone(), boot_id }))
+    inner.save(&stored)?;
+    Ok(true)
 }
 
 /// One alarm's work on an attempt that has begun. A process that outlasts it is gone on with by the next.
@@ -135,6 +118,12 @@ async fn carry_out(inner: &Rc<Inner>, stored: Stored, resumes: Option<Resumed>) 
             stored.ended(None, exit_code.and_then(|code| i32::try_from(code).ok()), now)?;
         }
         Ok(Reply::Job(_)) => stored.ended(Some(Error::internal("an attempt became a job")), None, now)?,
+        // The sandbox may tell later.
+        Err(error)
+            if answered.has_begun
+                && exec::may_be_told_later(&error)
+                && look::is_process(&stored)?
+                && stored.is_silent(now) => {}
         Err(error)
             if answered.has_begun
                 && is_lost(&error)

@@ -30,6 +30,9 @@ pub const LONGEST_ATTEMPT: i64 = 14 * 60 * 1000;
 /// How long a process may go on from alarm to alarm, in milliseconds: an hour, and the start of its sandbox and telling its end.
 pub const LONGEST_PROCESS: i64 = 62 * 60 * 1000;
 
+/// How long a sandbox may say nothing until its command is given up, in milliseconds: two minutes.
+const LONGEST_SILENCE: i64 = 2 * 60 * 1000;
+
 /// Most changes that are kept for a list that does not take them: more than a job makes in the hour in which it is tried.
 const MOST_CHANGES: usize = 256;
 
@@ -65,6 +68,9 @@ pub struct Stored {
     /// When it was last tried in vain to go on with it.
     #[serde(default)]
     pub looked_at: i64,
+    /// Since when nothing was heard of the sandbox in which it may run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub silent_since: Option<i64>,
     /// The attempt of a pipeline in which its steps were begun from the first; what a step makes may be named after it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub planned_by: Option<String>,
@@ -116,6 +122,7 @@ impl Stored {
             process: None,
             retried_by: None,
             looked_at: 0,
+            silent_since: None,
             planned_by: None,
             admitted: 0,
             go_on_at: None,
@@ -329,11 +336,26 @@ impl Stored {
         Ok(true)
     }
 
+    /// The attempt never began, and cannot any more: another begins, unless nobody wants it. False where there were enough.
+    pub fn never_began(&mut self, random: u8, now: i64) -> Result<bool, Error> {
+        if self.job.cancellation.is_some() {
+            return self.end(Event::Cancel, Some(not_carried_out()), now).map(|()| true);
+        }
+        self.again(random, now)
+    }
+
+    /// The sandbox in which it may run says nothing for now: it is looked for again. False where that has lasted too long.
+    pub fn is_silent(&mut self, now: i64) -> bool {
+        let since = *self.silent_since.get_or_insert(now);
+        self.looked_at = now;
+        now < since + LONGEST_SILENCE
+    }
+
     /// An attempt begins.
     pub fn begin(&mut self, now: i64) -> Result<(), Error> {
         self.job.attempts += 1;
         self.job.begun_at = Some(now);
-        self.process = None;
+        (self.process, self.silent_since) = (None, None);
         // Another attempt makes another one.
         if self.job.sandbox_created_at.is_none() {
             self.job.sandbox_id = None;

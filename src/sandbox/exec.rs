@@ -19,13 +19,14 @@ use std::time::Duration;
 
 use futures_util::stream::LocalBoxStream;
 use futures_util::{FutureExt, StreamExt};
-use sandbox_api::{EncodedBytes, ExecExit, ExecRequest, HEARTBEAT_SECONDS, OutputChunk, event};
+use sandbox_api::{EncodedBytes, ExecExit, ExecRequest, ForbiddenExec, HEARTBEAT_SECONDS, OutputChunk, event};
 
 use crate::error::{Error, ErrorCode, Result};
 use crate::events::{Channel, Event, EventSink, Process, ReaderGone, Resumed};
 use crate::identifier::SandboxId;
 use crate::job::record::KILLED;
 use crate::platform::within;
+use crate::sandbox::files;
 use crate::services::{BodyError, ControlRequest, RequestBody, Sandboxes, Services};
 use crate::sse::Decoder;
 
@@ -46,6 +47,9 @@ const ATTEMPTS: u32 = 3;
 
 /// Pause before a request is made again, times the number of attempts so far.
 const PAUSE: Duration = Duration::from_millis(150);
+
+/// Why an outcome is unknown that the sandbox may still tell.
+const UNRESPONSIVE: &str = "sandbox_unresponsive";
 
 /// How one request for the command ended, when not in its outcome.
 struct Broken {
@@ -103,9 +107,7 @@ impl Exec {
             }
         }
         let message = "the sandbox stopped answering before the command's outcome was known; it may have run";
-        Err(self.describe(
-            Error::new(ErrorCode::OutcomeUnknown, message).detail("reason", "sandbox_unresponsive").because(why),
-        ))
+        Err(self.describe(Error::new(ErrorCode::OutcomeUnknown, message).detail("reason", UNRESPONSIVE).because(why)))
     }
 
     fn describe(&self, error: Error) -> Error {
@@ -265,10 +267,25 @@ impl Exec {
     }
 }
 
+/// Whether the outcome is unknown because the sandbox did not answer: asked later, it may tell.
+pub fn may_be_told_later(error: &Error) -> bool {
+    error.code == ErrorCode::OutcomeUnknown && error.details.get("reason").is_some_and(|reason| reason == UNRESPONSIVE)
+}
+
 /// Has a command and all its children killed, and waits until they are seen to be gone.
 pub async fn kill(sandboxes: &dyn Sandboxes, process: &Process, id: &str) -> Result<()> {
     let kill = killing(id, Some(process.boot_id.clone()), KILL_DEADLINE);
     sandboxes.control(&process.sandbox_id, kill).await.map(drop)
+}
+
+/// Whether a command began in that boot. One that did not is refused from then on, however late its request arrives.
+pub async fn forbid(sandboxes: &dyn Sandboxes, process: &Process, id: &str) -> Result<bool> {
+    let forbid = ControlRequest {
+        path: format!("/v1/execs/{id}/forbid"),
+        ..killing(id, Some(process.boot_id.clone()), HEAD_DEADLINE)
+    };
+    let answer = files::collect(sandboxes.control(&process.sandbox_id, forbid).await?).await?;
+    serde_json::from_slice(&answer).map(|forbidden: ForbiddenExec| forbidden.began).map_err(Error::internal)
 }
 
 fn killing(id: &str, boot_id: Option<String>, deadline: Duration) -> ControlRequest {

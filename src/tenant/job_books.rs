@@ -130,6 +130,7 @@ impl Inner {
             // What it would make is not there yet, and gets another name.
             sandbox_id: listed.map(|listed| listed.sandbox_id.clone()),
             sandbox_created_at: listed.map(|listed| listed.created_at),
+            sandbox_generation: listed.map(|listed| listed.generation),
             labels: listed.map(|listed| listed.labels.clone()).unwrap_or_default(),
             expires_after,
             created_at: request.at,

@@ -229,6 +229,7 @@ mod tests {
             token_id: None,
             sandbox_id: Some(SandboxId::parse("box").unwrap()),
             sandbox_created_at: None,
+            sandbox_generation: None,
             step_of: None,
             schedule_id: None,
             labels: BTreeMap::from([("team".into(), "a".into())]),

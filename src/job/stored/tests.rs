@@ -25,6 +25,7 @@ pub(super) fn waiting() -> Stored {
         schedule_id: None,
         sandbox_id: None,
         sandbox_created_at: None,
+        sandbox_generation: None,
         labels: BTreeMap::new(),
         expires_after: None,
         created_at: NOW,
@@ -210,6 +211,36 @@ fn what_may_be_done_twice_is_begun_again_a_few_times_and_ever_later() {
     wanted.begin(NOW).unwrap();
     wanted.cancel(Cancellation { key_id: "k".into(), call_id: "c".into(), at: NOW }, true).unwrap();
     assert!(!wanted.again(0, NOW).unwrap(), "nobody wants it any more");
+}
+
+#[test]
+fn what_never_began_begins_unless_nobody_wants_it() {
+    let mut job = waiting();
+    job.decide(decision(true, "a", NOW)).unwrap();
+    job.begin(NOW).unwrap();
+    let mut unwanted = job.clone();
+    assert!(job.never_began(0, NOW).unwrap());
+    assert_eq!((job.job.state, job.begin_at), (State::Queued, NOW + 2_000));
+    job.begin(NOW + 2_000).unwrap();
+    assert_eq!(job.attempt_id(), "j-2", "the first was forbidden to begin");
+    unwanted.cancel(Cancellation { key_id: "k".into(), call_id: "c".into(), at: NOW }, true).unwrap();
+    assert!(unwanted.never_began(0, NOW).unwrap());
+    assert_eq!(unwanted.job.state, State::Cancelled);
+    assert_eq!(unwanted.job.error.unwrap().details["reason"], "cancelled");
+}
+
+#[test]
+fn a_silent_sandbox_is_asked_again_for_two_minutes() {
+    let mut job = waiting();
+    job.decide(decision(true, "a", NOW)).unwrap();
+    job.begin(NOW).unwrap();
+    assert!(job.is_silent(NOW) && job.is_silent(NOW + 60_000));
+    assert!(job.due().contains(&(Due::Pulse, NOW + 60_000 + PULSE)), "{:?}", job.due());
+    assert!(!job.is_silent(NOW + 120_000));
+    let mut again = job.clone();
+    assert!(again.again(0, NOW).unwrap());
+    again.begin(NOW + 200_000).unwrap();
+    assert!(again.is_silent(NOW + 200_000), "another attempt has its own time");
 }
 
 #[test]

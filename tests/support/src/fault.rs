@@ -23,7 +23,7 @@ pub enum Fault {
     StaleGeneration,
     /// The host is not asked; this status and JSON body are the answer.
     Answers(u16, serde_json::Value),
-    /// The request waits before it goes on to the host.
+    /// The request waits before it goes on to the host, where it arrives though its sender be gone.
     Delays(Duration),
 }
 

@@ -166,22 +166,40 @@ impl FaultProxy {
         let fault = self.fault_for(sandbox, &method, rest);
         let mut seen = Seen { sandbox: sandbox.to_owned(), method, rest: rest.to_owned(), started: false };
         let answer = match fault {
+            Some(Fault::Delays(time)) => return self.delayed(request, time, seen).await,
             None if seen.is(Operation::Start) => self.forward_start(request, &mut seen).await,
             None => self.forward(request).await,
-            Some(fault) => self.broken(request, fault, &mut seen).await,
+            Some(fault) => self.broken(request, fault).await,
         };
         self.state().seen.push(seen);
         answer
     }
 
-    async fn broken(
-        &self,
+    async fn delayed(
+        self,
         request: Request<Incoming>,
-        fault: Fault,
-        seen: &mut Seen,
+        time: Duration,
+        mut seen: Seen,
     ) -> Result<Response<Body>, Failure> {
+        let (head, body) = request.into_parts();
+        let request = Request::from_parts(head, whole(body.collect().await.map_err(failure)?.to_bytes()));
+        let late = tokio::spawn(async move {
+            tokio::time::sleep(time).await;
+            let answer = match seen.is(Operation::Start) {
+                true => self.forward_start(request, &mut seen).await,
+                false => self.forward(request).await,
+            };
+            self.state().seen.push(seen);
+            answer
+        });
+        late.await.map_err(failure)?
+    }
+
+    async fn broken(&self, request: Request<Incoming>, fault: Fault) -> Result<Response<Body>, Failure> {
         match fault {
             Fault::NeverAnswers => std::future::pending().await,
+            // It has waited before it came here.
+            Fault::Delays(_) => self.forward(request).await,
             Fault::ClosesAtOnce => Err(Failure("the connection is closed on purpose".into())),
             Fault::LosesAnswer => {
                 self.forward(request).await?.into_body().collect().await?;
@@ -194,13 +212,6 @@ impl FaultProxy {
                 answer.headers_mut().insert(BOOT_ID_HEADER, HeaderValue::from_static(OTHER_BOOT));
                 Ok(answer)
             }
-            Fault::Delays(time) => {
-                tokio::time::sleep(time).await;
-                match seen.is(Operation::Start) {
-                    true => self.forward_start(request, seen).await,
-                    false => self.forward(request).await,
-                }
-            }
             Fault::SplitsBytes => Ok(self.forward(request).await?.map(split_bytes)),
             Fault::ClosesAfterFirstOutput => Ok(self.forward(request).await?.map(|body| cut(body, Cut::Break))),
             Fault::FallsSilent => Ok(self.forward(request).await?.map(|body| cut(body, Cut::Silence))),
@@ -208,7 +219,10 @@ impl FaultProxy {
         }
     }
 
-    async fn forward(&self, mut request: Request<Incoming>) -> Result<Response<Body>, Failure> {
+    async fn forward<B>(&self, mut request: Request<B>) -> Result<Response<Body>, Failure>
+    where
+        B: hyper::body::Body<Data = Bytes, Error: std::error::Error> + Send + Sync + 'static,
+    {
         let path = request.uri().path_and_query().map_or("/", |path| path.as_str());
         let target = format!("http://127.0.0.1:{}{path}", self.upstream_port);
         *request.uri_mut() = target.parse::<Uri>().map_err(failure)?;
@@ -217,7 +231,10 @@ impl FaultProxy {
     }
 
     /// Forwards a start and notes whether it made a machine.
-    async fn forward_start(&self, request: Request<Incoming>, seen: &mut Seen) -> Result<Response<Body>, Failure> {
+    async fn forward_start<B>(&self, request: Request<B>, seen: &mut Seen) -> Result<Response<Body>, Failure>
+    where
+        B: hyper::body::Body<Data = Bytes, Error: std::error::Error> + Send + Sync + 'static,
+    {
         let (head, body) = self.forward(request).await?.into_parts();
         let bytes = body.collect().await?.to_bytes();
         seen.started = serde_json::from_slice::<HostSandbox>(&bytes).is_ok_and(|sandbox| sandbox.started);

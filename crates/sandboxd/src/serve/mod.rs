@@ -182,6 +182,7 @@ async fn serve(settings: Arc<Settings>, endpoint: Endpoint) -> std::io::Result<(
     exec::routes::attach,
     exec::routes::kill,
     exec::routes::lease,
+    exec::routes::forbid,
     processes::routes::start,
     processes::routes::list,
     processes::routes::tell,

@@ -129,3 +129,18 @@ fn an_exec_that_is_forgotten_does_not_run_again() {
     sandbox.try_exec(first).refused(404, "not_found", "id");
     assert_eq!(sandbox.output("wc -l < runs"), "1\n");
 }
+
+#[test]
+fn an_exec_that_is_forbidden_before_it_began_never_begins() {
+    let host = Host::start();
+    let sandbox = host.sandbox("a");
+    let forbid = |id: &str| sandbox.call("POST", &format!("/v1/execs/{id}/forbid"), &[], b"").json()["began"].clone();
+    assert_eq!((forbid("late"), forbid("late")), (json!(false), json!(false)));
+    let late = json!({"id": "late", "command": "echo x >> runs"});
+    sandbox.try_exec(late).refused(404, "not_found", "forbade");
+    // One that began is as it was, while it runs and after its end.
+    let begun = sandbox.exec(json!({"id": "begun", "command": "echo y >> runs"}));
+    assert_eq!(forbid("begun"), true);
+    assert_eq!(sandbox.exec(json!({"id": "begun", "command": "echo y >> runs"})), begun, "it is told of again");
+    assert_eq!(sandbox.output("cat runs"), "y\n");
+}

@@ -11,7 +11,9 @@ use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use hyper::StatusCode;
-use sandbox_api::{ControlError, ControlErrorCode, EndedBy, ExecExit, ExecRequest, ExecStatus, KillRequest};
+use sandbox_api::{
+    ControlError, ControlErrorCode, EndedBy, ExecExit, ExecRequest, ExecStatus, ForbiddenExec, KillRequest,
+};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -31,6 +33,7 @@ pub(in crate::serve) fn routes(table: Arc<Table>) -> Router {
         .route("/v1/execs/{id}", get(attach))
         .route("/v1/execs/{id}/kill", post(kill))
         .route("/v1/execs/{id}/lease", post(lease))
+        .route("/v1/execs/{id}/forbid", post(forbid))
         .with_state(table)
 }
 
@@ -174,4 +177,17 @@ pub(in crate::serve) async fn lease(
 ) -> Result<Response, Problem> {
     table.get(&id)?.renew_lease();
     Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+/// Says whether an exec began, and sees to it that one that did not never will: whoever asked for it and lost the answer knows then.
+#[utoipa::path(
+    post,
+    path = "/v1/execs/{id}/forbid",
+    tag = "execs",
+    operation_id = "forbidExec",
+    params(("id" = String, Path, description = "The exec's id")),
+    responses((status = 200, body = ForbiddenExec))
+)]
+pub(in crate::serve) async fn forbid(State(table): State<Arc<Table>>, Path(id): Path<String>) -> Response {
+    json(StatusCode::OK, &ForbiddenExec { began: table.forbid(&id) })
 }

@@ -22,7 +22,7 @@ pub(crate) const CONCURRENT_EXECS: usize = 64;
 const KEPT_FOR: Duration = Duration::from_secs(600);
 /// Ended execs kept at most.
 const KEPT_COUNT: usize = 512;
-/// Ids remembered of execs that are forgotten otherwise: a request that comes late must not run one again.
+/// Ids remembered of execs that are forgotten otherwise, and of those that are forbidden: a request that comes late must not run one.
 const REMEMBERED_IDS: usize = 20_000;
 /// Memory of ended execs kept at most.
 const KEPT_BYTES: usize = 32 << 20;
@@ -38,18 +38,19 @@ struct Execs {
     by_id: HashMap<String, Arc<Exec>>,
     running: usize,
     ended: Kept,
-    forgotten: Forgotten,
+    forgotten: Ids,
+    forbidden: Ids,
 }
 
-/// Execs of which nothing is known any more but their ids, of which digests are enough.
+/// Ids of execs of which nothing else is known: that they ended, or are not to begin. Digests are enough.
 #[derive(Default)]
-struct Forgotten {
+struct Ids {
     digest: RandomState,
     ids: HashSet<u64>,
     in_order: VecDeque<u64>,
 }
 
-impl Forgotten {
+impl Ids {
     fn has(&self, id: &str) -> bool {
         self.ids.contains(&self.digest.hash_one(id))
     }
@@ -84,7 +85,13 @@ impl Execs {
 impl Table {
     pub(crate) fn new(settings: Arc<Settings>, supervisors: Arc<Supervisors>) -> Self {
         let ended = Kept::new(Bounds { time: KEPT_FOR, count: KEPT_COUNT, bytes: KEPT_BYTES });
-        let execs = Mutex::new(Execs { by_id: HashMap::new(), running: 0, ended, forgotten: Forgotten::default() });
+        let execs = Mutex::new(Execs {
+            by_id: HashMap::new(),
+            running: 0,
+            ended,
+            forgotten: Ids::default(),
+            forbidden: Ids::default(),
+        });
         Self { settings, supervisors, execs }
     }
 
@@ -104,6 +111,16 @@ impl Table {
             .ok_or_else(|| Problem::new(ControlErrorCode::NotFound, "id: no such exec in this boot of the sandbox"))
     }
 
+    /// Whether an exec of that id began in this boot. One that did not will not: a request for it that comes late is refused.
+    pub(crate) fn forbid(&self, id: &str) -> bool {
+        let mut execs = self.execs();
+        let began = execs.by_id.contains_key(id) || execs.forgotten.has(id);
+        if !began {
+            execs.forbidden.add(id);
+        }
+        began
+    }
+
     /// Starts an exec, or finds it when the same request came before. Nothing here waits, so that no second request can
     /// come in between.
     pub(crate) fn start(self: &Arc<Self>, request: ExecRequest) -> Result<Arc<Exec>, Problem> {
@@ -118,6 +135,11 @@ impl Table {
         }
         if execs.forgotten.has(&request.id) {
             let message = "id: the exec of this id has ended and is no longer remembered; it is not run again";
+            return Err(Problem::new(ControlErrorCode::NotFound, message));
+        }
+        if execs.forbidden.has(&request.id) {
+            let message =
+                "id: somebody who asked for the exec of this id had not heard of it, and forbade that it begins";
             return Err(Problem::new(ControlErrorCode::NotFound, message));
         }
         if execs.running >= CONCURRENT_EXECS {

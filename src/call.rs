@@ -18,6 +18,7 @@ use crate::log_line::{CallLine, DataPoint, LONGEST_TOOL, Observed};
 use crate::platform::{Platform, within};
 use crate::raw::{RawRequest, RawResponse};
 use crate::registry::{self, CallFacts, Context, Entry, Prepared, Registry};
+use crate::sandbox::exec;
 use crate::services::{Jobs, Sandboxes, Services, Tenant};
 use crate::tenant::admission::{
     Admission, AdmissionRequest, Identified, Manner, May, Outcome, Ruling, SandboxClaim, Settlement,
@@ -553,6 +554,10 @@ where
     };
     let logged = result.as_ref().err().map(|error| Error { cause, ..error.clone() });
     write(backend, redactor, line.ended(logged.as_ref(), settlement.duration_ms));
+    // An attempt whose sandbox may tell later how it ended is gone on with by its job, which closes it otherwise.
+    if manner == Manner::Attempt && result.as_ref().is_err_and(exec::may_be_told_later) {
+        return Answered { result: result.map(Reply::Output), standing, is_replayed: false, has_begun: true };
+    }
     let settled = settle(platform.clone(), tenant, head.id.clone(), settlement);
     if holds_key {
         settled.await

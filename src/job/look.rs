@@ -1,6 +1,7 @@
 //! An attempt that is in nobody's memory is looked for where it may run.
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use super::actor::Inner;
 use super::stored::Stored;
@@ -9,11 +10,15 @@ use crate::call::Backend;
 use crate::error::{Error, ErrorCode, Result};
 use crate::events::Process;
 use crate::guardrails::Execution;
+use crate::platform::within;
 use crate::sandbox::exec;
 use crate::sandbox::state::State;
 use crate::trace::Trace;
 use crate::workers::backend::WorkersBackend;
 use crate::workers::platform::random;
+
+/// Until the daemon has said whether it has a command.
+const FORBID_DEADLINE: Duration = Duration::from_secs(10);
 
 /// What became of an attempt.
 pub(super) enum Found {
@@ -60,7 +65,10 @@ pub(super) async fn look(inner: &Rc<Inner>, stored: &Stored) -> Result<Found> {
     let since = (stored.job.sandbox_created_at, stored.job.sandbox_generation);
     let now = (Some(record.created_at), Some(record.generation));
     let process = Process { sandbox_id: sandbox_id.clone(), boot_id };
-    match exec::forbid(&*sandboxes, &process, &stored.attempt_id()).await {
+    let id = stored.attempt_id();
+    let forbidding = exec::forbid(&*sandboxes, &process, &id);
+    let Ok(forbidden) = within(&inner.platform, FORBID_DEADLINE, forbidding).await else { return Ok(Found::Silent) };
+    match forbidden {
         Ok(true) => Ok(Found::Began(process)),
         // Where that is another boot than when the job was asked for, it may have begun in the one before.
         Ok(false) if since == now => Ok(Found::NeverBegan),

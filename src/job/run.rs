@@ -10,16 +10,18 @@ use super::actor::Inner;
 use super::follower::{self, Follower};
 use super::look::{Found, look};
 use super::record::Report;
+use super::state::State;
 use super::stored::{Stored, is_lost};
 use super::{clock, look, parent};
 use crate::api::rest;
-use crate::call::{Answered, Attempt, Reply};
+use crate::call::{Answered, Attempt, Backend, Reply};
 use crate::error::{Error, ErrorCode, Result};
 use crate::events::Resumed;
 use crate::fetch_error::Repeat;
 use crate::identifier::SandboxId;
 use crate::platform::{Platform, within};
 use crate::sandbox::exec;
+use crate::tenant::admission::{Outcome, Settlement};
 use crate::tenant::idempotency::{Answer, is_kept};
 use crate::trace::Trace;
 use crate::workers::backend::WorkersBackend;
@@ -48,19 +50,27 @@ pub(super) async fn go_on(inner: &Rc<Inner>, mut stored: Stored) -> Result<bool>
     let found = if stored.is_overdue(now) { Found::Lost } else { look(inner, &stored).await? };
     // Somebody may have wanted its end meanwhile.
     let mut stored = inner.existing()?;
-    let is_settled = match found {
+    let before = stored.clone();
+    let code = match found {
         Found::Began(process) => {
             let passed_on = inner.passed_on()?;
             return carry_out(inner, stored, Some(Resumed { process, passed_on })).await;
         }
-        Found::NeverBegan => stored.never_began(jitter(), now)?,
-        Found::Silent => stored.is_silent(now),
-        Found::Lost => may_be_done_twice(&stored) && stored.again(jitter(), now)?,
+        Found::Silent if stored.is_silent(now) => return inner.save(&stored).map(|()| true),
+        Found::NeverBegan => {
+            stored.never_began(now)?;
+            ErrorCode::SandboxUnavailable
+        }
+        Found::Silent | Found::Lost => {
+            if !(may_be_done_twice(&stored) && stored.again(jitter(), now)?) {
+                stored.lost(now)?;
+            }
+            ErrorCode::OutcomeUnknown
+        }
     };
-    if !is_settled {
-        stored.lost(now)?;
-    }
+    inner.forget_answer()?;
     inner.save(&stored)?;
+    settle(inner, &before, code);
     Ok(true)
 }
 
@@ -111,6 +121,9 @@ async fn carry_out(inner: &Rc<Inner>, stored: Stored, resumes: Option<Resumed>) 
     if let (true, Some(sandbox_id)) = (answered.has_begun, sandbox_of(&answered.result)) {
         stored.runs_in(sandbox_id);
     }
+    let left_open =
+        answered.result.as_ref().err().filter(|error| exec::may_be_told_later(error)).map(|error| error.code);
+    let before = stored.clone();
     match answered.result {
         Ok(Reply::Output(output)) => {
             let exit_code = output.get("exitCode").and_then(Value::as_i64);
@@ -137,7 +150,26 @@ async fn carry_out(inner: &Rc<Inner>, stored: Stored, resumes: Option<Resumed>) 
     }
     stored.keep_no_details();
     inner.save(&stored)?;
+    if let (Some(code), true) = (left_open, stored.job.state != State::Running) {
+        settle(inner, &before, code);
+    }
     Ok(true)
+}
+
+/// Closes the call of an attempt that did not see its own end, so that it is open for its key no longer. What fails is closed at its deadline.
+fn settle(inner: &Rc<Inner>, attempt: &Stored, code: ErrorCode) {
+    let now = inner.platform.now_millis();
+    let never_settled = Settlement::never_settled(attempt.attempt_id(), attempt.job.begun_at.unwrap_or(now), now);
+    let settlement = Settlement { outcome: Outcome::Failed(code), ..never_settled };
+    let trace = Trace::of_request(None, None, random);
+    let backend = WorkersBackend::of_object(inner.env.clone(), inner.state.clone(), trace);
+    let (telling, tenant) = (inner.clone(), backend.tenant(&attempt.order.tenant));
+    let settled = async move {
+        if let Err(error) = tenant.settle(settlement).await {
+            telling.complain("the call of an attempt was not closed", &error);
+        }
+    };
+    inner.platform.background(settled.boxed_local());
 }
 
 /// The sandbox that an answer names.

@@ -68,6 +68,9 @@ pub struct Stored {
     /// When it was last tried in vain to go on with it.
     #[serde(default)]
     pub looked_at: i64,
+    /// Attempts that never began, and whose ids were forbidden to.
+    #[serde(default)]
+    pub never_begun: u32,
     /// Since when nothing was heard of the sandbox in which it may run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub silent_since: Option<i64>,
@@ -123,6 +126,7 @@ impl Stored {
             retried_by: None,
             looked_at: 0,
             silent_since: None,
+            never_begun: 0,
             planned_by: None,
             admitted: 0,
             go_on_at: None,
@@ -318,7 +322,7 @@ impl Stored {
         if !again.from_failed {
             self.planned_by = None;
         }
-        self.job.recorded_as = Some(format!("{}-{}", self.job.job_id, (self.job.attempts + 1).max(2)));
+        self.job.recorded_as = Some(format!("{}-{}", self.job.job_id, (self.number() + 1).max(2)));
         (self.begin_at, self.tried_since, self.not_begun) = (again.at, again.at, 0);
         // The idempotency key of the call keeps its first answer.
         self.order.holds_key = false;
@@ -336,16 +340,19 @@ impl Stored {
         Ok(true)
     }
 
-    /// The attempt never began, and cannot any more: another begins, unless nobody wants it. False where there were enough.
-    pub fn never_began(&mut self, random: u8, now: i64) -> Result<bool, Error> {
-        if self.job.cancellation.is_some() {
-            return self.end(Event::Cancel, Some(not_carried_out()), now).map(|()| true);
-        }
-        self.again(random, now)
+    /// The attempt never began, and cannot any more under its id: another is made later, as after a refusal.
+    pub fn never_began(&mut self, now: i64) -> Result<(), Error> {
+        self.never_begun += 1;
+        let message = "the command did not reach its sandbox; nothing was carried out";
+        self.not_begun(Error::new(ErrorCode::SandboxUnavailable, message), now)
     }
 
-    /// The sandbox in which it may run says nothing for now: it is looked for again. False where that has lasted too long.
+    /// The sandbox in which it may run says nothing for now: it is looked for again. False where that has lasted too long; a time in
+    /// which nobody looked does not count.
     pub fn is_silent(&mut self, now: i64) -> bool {
+        if now > self.looked_at + LONGEST_SILENCE {
+            self.silent_since = None;
+        }
         let since = *self.silent_since.get_or_insert(now);
         self.looked_at = now;
         now < since + LONGEST_SILENCE
@@ -439,9 +446,14 @@ impl Stored {
         }
     }
 
+    /// The attempts so far, with those that may not begin any more.
+    fn number(&self) -> u32 {
+        self.job.attempts + self.never_begun
+    }
+
     /// Id of the call of this attempt: a job's first is the job's own.
     pub fn attempt_id(&self) -> String {
-        match self.job.attempts {
+        match self.number() {
             0 | 1 => self.job.job_id.clone(),
             more => format!("{}-{more}", self.job.job_id),
         }

@@ -30,6 +30,7 @@ use super::cause::Cause;
 use super::change::Changes;
 use super::container::Token;
 use super::control::{GENERATION_HEADER, control};
+use super::forbidden::Forbidden;
 use super::life::{self, DESTROY_DEADLINE};
 use super::record::{Destroyed, Record};
 use super::sleep::{self, Halt};
@@ -84,6 +85,8 @@ pub struct Inner {
     /// When the container was last told to stay, in milliseconds since 1970.
     pub stays_since: Cell<i64>,
     pub cause: Cause,
+    /// Commands that may not begin any more.
+    pub forbidden: Forbidden,
 }
 
 /// What is stored.
@@ -118,6 +121,7 @@ impl DurableObject for SandboxActor {
             watched: RefCell::default(),
             stays_since: Cell::default(),
             cause: Cause::default(),
+            forbidden: Forbidden::default(),
         };
         Self { inner: Rc::new(inner) }
     }

@@ -45,6 +45,7 @@ pub async fn control(inner: &Rc<Inner>, request: &Request, path: &str) -> Result
     // JSON is small and may have to be sent again; any other body is passed on as it comes, once.
     let json = if is_json { Some(body_text(request).await?) } else { None };
     let stream = if is_json { None } else { request.inner().body() };
+    inner.forbidden.note(&method, path);
     for attempt in 1..=ATTEMPTS {
         after_stops(inner).await?;
         // A boot that is meant and known to be gone is not started again for the question.
@@ -71,6 +72,12 @@ pub async fn control(inner: &Rc<Inner>, request: &Request, path: &str) -> Result
             lost(inner, &boot_id).await?;
             ensure_running(inner).await?;
             continue;
+        }
+        if inner.forbidden.holds(&method, path, json.as_deref()) {
+            return Err(Error::new(
+                ErrorCode::Interrupted,
+                "the command was forbidden to begin before its request was sent",
+            ));
         }
         let body = json.as_ref().map(JsValue::from).or_else(|| stream.clone().map(JsValue::from));
         let passed_on_headers = PASSED_ON.into_iter().filter_map(|name| header(name).map(|value| (name, value)));

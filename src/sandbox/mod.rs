@@ -5,6 +5,7 @@ pub mod container_errors;
 pub mod environment;
 pub mod exec;
 pub mod files;
+pub mod forbidden;
 pub mod git;
 pub mod processes;
 pub mod record;

@@ -214,18 +214,28 @@ fn what_may_be_done_twice_is_begun_again_a_few_times_and_ever_later() {
 }
 
 #[test]
-fn what_never_began_begins_unless_nobody_wants_it() {
+fn what_never_began_begins_under_another_id_unless_nobody_wants_it() {
     let mut job = waiting();
     job.decide(decision(true, "a", NOW)).unwrap();
     job.begin(NOW).unwrap();
     let mut unwanted = job.clone();
-    assert!(job.never_began(0, NOW).unwrap());
-    assert_eq!((job.job.state, job.begin_at), (State::Queued, NOW + 2_000));
+    job.never_began(NOW).unwrap();
+    assert_eq!((job.job.state, job.job.attempts, job.begin_at), (State::Queued, 0, NOW + 2_000));
     job.begin(NOW + 2_000).unwrap();
-    assert_eq!(job.attempt_id(), "j-2", "the first was forbidden to begin");
+    assert_eq!((job.attempt_id().as_str(), job.job.attempts), ("j-2", 1), "the first id was forbidden to begin");
+    job.never_began(NOW + PATIENCE).unwrap();
+    let error = job.job.error.as_ref().unwrap();
+    assert_eq!((job.job.state, error.code, error.retryable), (State::Failed, ErrorCode::SandboxUnavailable, true));
+    // Who asks for another attempt gets one with an id of its own.
+    job.job.approval = None;
+    let again =
+        Again { call_id: "c".into(), although_it_may_have_acted: false, from_failed: false, at: NOW + PATIENCE };
+    job.retry(&again).unwrap();
+    job.begin(NOW + PATIENCE).unwrap();
+    assert_eq!((job.attempt_id(), job.job.recorded_as.clone()), ("j-3".to_owned(), Some("j-3".to_owned())));
     unwanted.cancel(Cancellation { key_id: "k".into(), call_id: "c".into(), at: NOW }, true).unwrap();
-    assert!(unwanted.never_began(0, NOW).unwrap());
-    assert_eq!(unwanted.job.state, State::Cancelled);
+    unwanted.never_began(NOW).unwrap();
+    assert_eq!((unwanted.job.state, unwanted.job.attempts), (State::Cancelled, 0));
     assert_eq!(unwanted.job.error.unwrap().details["reason"], "cancelled");
 }
 
@@ -237,6 +247,8 @@ fn a_silent_sandbox_is_asked_again_for_two_minutes() {
     assert!(job.is_silent(NOW) && job.is_silent(NOW + 60_000));
     assert!(job.due().contains(&(Due::Pulse, NOW + 60_000 + PULSE)), "{:?}", job.due());
     assert!(!job.is_silent(NOW + 120_000));
+    let mut unseen = job.clone();
+    assert!(unseen.is_silent(NOW + 300_000), "nobody looked meanwhile");
     let mut again = job.clone();
     assert!(again.again(0, NOW).unwrap());
     again.begin(NOW + 200_000).unwrap();

@@ -15,6 +15,10 @@ const LONGEST_NAME: usize = 64;
 /// Seconds within which no zone changes its clock twice.
 const A_DAY: i64 = 24 * 60 * 60;
 
+/// How far ahead is looked, in seconds: 50 years. The rarest date of a calendar, a 29th of February on one day of the week, comes every 28
+/// years, and after 40 where a leap year is left out. Looking further costs a question of the platform for each day.
+const FARTHEST: i64 = 50 * 366 * A_DAY;
+
 /// What the platform knows of time zones.
 pub trait Zones {
     /// Seconds that local time of `zone`, by its name of the IANA database, is ahead of UTC at a time, which is in seconds since 1970. Nothing
@@ -108,6 +112,9 @@ impl CronDateTime for Local<'_> {
             .ok_or(CronError::InvalidDate)?
             .and_utc()
             .timestamp();
+        if shown > self.at + FARTHEST {
+            return Err(CronError::TimeSearchLimitExceeded);
+        }
         let offsets = [shown - A_DAY, shown + A_DAY].map(|near| self.offset(near));
         let mut moments: Vec<i64> = offsets
             .into_iter()

@@ -1,5 +1,7 @@
 //! When expressions come, whatever clocks do.
 
+use std::cell::Cell;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -7,7 +9,7 @@ use crate::doubles::Database;
 use crate::platform::{parse_rfc3339, rfc3339};
 use crate::schedule::change::first;
 use crate::schedule::record::When;
-use crate::schedule::zone::UTC;
+use crate::schedule::zone::{UTC, Zones};
 
 const MINUTE: i64 = 60_000;
 
@@ -94,6 +96,28 @@ fn what_is_no_expression_is_refused_and_so_is_one_that_never_comes() {
     assert_eq!(first(&never, None, &Database, 0).unwrap_err().message, "cron: never comes");
     // Far below a second even where this is slow.
     assert!(begun.elapsed().as_secs() < 10, "{:?}", begun.elapsed());
+}
+
+/// Counts what is asked of it.
+struct Counting(Cell<u32>);
+
+impl Zones for Counting {
+    fn offset_seconds(&self, zone: &str, at: i64) -> Option<i32> {
+        self.0.set(self.0.get() + 1);
+        Database.offset_seconds(zone, at)
+    }
+}
+
+#[test]
+fn what_never_comes_is_known_soon_and_what_comes_rarely_is_found() {
+    let now = millis("2072-03-01T00:00:00Z");
+    for expression in ["0 0 30 2 *", "* * 31 4,6,9,11 *", "0 0 31 2 +MON"] {
+        let zones = Counting(Cell::new(0));
+        assert_eq!(super::next(&parse(expression).unwrap(), &zones, "Europe/Berlin", now), None, "{expression}");
+        assert!(zones.0.get() < 20_000, "{expression}: {}", zones.0.get());
+    }
+    // The year 2100 has no such day.
+    assert_eq!(times("0 0 29 2 +MON", UTC, "2072-03-01T00:00:00Z", 1), ["2112-02-29T00:00"]);
 }
 
 proptest! {

@@ -136,9 +136,9 @@ impl Socket {
         self.stream.send(Message::text(text)).await.expect("an open connection");
     }
 
-    /// Sends a text frame; `false` where the connection is gone, or nothing of it is taken for 10 seconds.
+    /// Sends a text frame; `false` where the connection is gone, or nothing of it is taken for 30 seconds.
     pub async fn try_send_text(&mut self, text: &str) -> bool {
-        let sent = tokio::time::timeout(Duration::from_secs(10), self.stream.send(Message::text(text))).await;
+        let sent = tokio::time::timeout(Duration::from_secs(30), self.stream.send(Message::text(text))).await;
         sent.is_ok_and(|sent| sent.is_ok())
     }
 

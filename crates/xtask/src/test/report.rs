@@ -39,8 +39,9 @@ impl Report {
     fn keep(&mut self, line: &str) {
         let Some(failure) = self.failures.last_mut() else { return };
         let has_panicked = !failure.lines.is_empty() || line.contains("panicked at");
-        let is_advice = line.starts_with("note: run with `RUST_BACKTRACE");
-        if has_panicked && !is_advice && !line.trim().is_empty() && failure.lines.len() < LINES {
+        if line == "stack backtrace:" || line.starts_with("note: run with `RUST_BACKTRACE") {
+            self.is_inside = false;
+        } else if has_panicked && !line.trim().is_empty() && failure.lines.len() < LINES {
             let mut kept: String = line.chars().take(CHARACTERS).collect();
             if kept.len() < line.len() {
                 kept.push('…');

@@ -247,8 +247,11 @@ impl Registry {
             Some(cancellable) => cancellable.told(answered),
             None => answered,
         };
-        // What a reader that left would have been told is lost with it, and so is no fault of the call.
-        let _ = sink.finish().await;
+        // Whoever goes on with it reads what was held back again, whole, and masks it then.
+        if !(manner == Manner::Attempt && answered.result.as_ref().is_err_and(exec::may_be_told_later)) {
+            // What a reader that left would have been told is lost with it, and so is no fault of the call.
+            let _ = sink.finish().await;
+        }
         answered
     }
 

@@ -23,6 +23,7 @@ use crate::platform::{Platform, within};
 use crate::sandbox::exec;
 use crate::tenant::admission::{Outcome, Settlement};
 use crate::tenant::idempotency::{Answer, is_kept};
+use crate::tenant::usage::Spent;
 use crate::trace::Trace;
 use crate::workers::backend::WorkersBackend;
 use crate::workers::fetch::FetchError;
@@ -51,7 +52,7 @@ pub(super) async fn go_on(inner: &Rc<Inner>, mut stored: Stored) -> Result<bool>
     // Somebody may have wanted its end meanwhile.
     let mut stored = inner.existing()?;
     let before = stored.clone();
-    let code = match found {
+    let outcome = match found {
         Found::Began(process) => {
             let passed_on = inner.passed_on()?;
             return carry_out(inner, stored, Some(Resumed { process, passed_on })).await;
@@ -59,18 +60,18 @@ pub(super) async fn go_on(inner: &Rc<Inner>, mut stored: Stored) -> Result<bool>
         Found::Silent if stored.is_silent(now) => return inner.save(&stored).map(|()| true),
         Found::NeverBegan => {
             stored.never_began(now)?;
-            ErrorCode::SandboxUnavailable
+            Outcome::Refused(ErrorCode::SandboxUnavailable)
         }
         Found::Silent | Found::Lost => {
             if !(may_be_done_twice(&stored) && stored.again(jitter(), now)?) {
                 stored.lost(now)?;
             }
-            ErrorCode::OutcomeUnknown
+            Outcome::Failed(ErrorCode::OutcomeUnknown)
         }
     };
     inner.forget_answer()?;
     inner.save(&stored)?;
-    settle(inner, &before, code);
+    settle(inner, &before, outcome);
     Ok(true)
 }
 
@@ -150,17 +151,22 @@ async fn carry_out(inner: &Rc<Inner>, stored: Stored, resumes: Option<Resumed>) 
     }
     stored.keep_no_details();
     inner.save(&stored)?;
+    // One that is not admitted again was open before.
+    let left_open = left_open.or_else(|| (is_resumed && !answered.has_begun).then_some(ErrorCode::OutcomeUnknown));
     if let (Some(code), true) = (left_open, stored.job.state != State::Running) {
-        settle(inner, &before, code);
+        settle(inner, &before, Outcome::Failed(code));
     }
     Ok(true)
 }
 
 /// Closes the call of an attempt that did not see its own end, so that it is open for its key no longer. What fails is closed at its deadline.
-fn settle(inner: &Rc<Inner>, attempt: &Stored, code: ErrorCode) {
+fn settle(inner: &Rc<Inner>, attempt: &Stored, outcome: Outcome) {
     let now = inner.platform.now_millis();
-    let never_settled = Settlement::never_settled(attempt.attempt_id(), attempt.job.begun_at.unwrap_or(now), now);
-    let settlement = Settlement { outcome: Outcome::Failed(code), ..never_settled };
+    let begun_at = attempt.job.begun_at.unwrap_or(now);
+    // A command whose own time was not told ran for as long as it was followed.
+    let exec_ms = if attempt.process.is_some() { now - begun_at } else { 0 };
+    let spent = Spent { exec_ms, ..Spent::default() };
+    let settlement = Settlement { outcome, spent, ..Settlement::never_settled(attempt.attempt_id(), begun_at, now) };
     let trace = Trace::of_request(None, None, random);
     let backend = WorkersBackend::of_object(inner.env.clone(), inner.state.clone(), trace);
     let (telling, tenant) = (inner.clone(), backend.tenant(&attempt.order.tenant));

@@ -362,6 +362,10 @@ impl Stored {
     pub fn begin(&mut self, now: i64) -> Result<(), Error> {
         self.job.attempts += 1;
         self.job.begun_at = Some(now);
+        if self.not_begun == 0 {
+            // What waited in line has the whole time from here on.
+            self.tried_since = now;
+        }
         (self.process, self.silent_since) = (None, None);
         // Another attempt makes another one.
         if self.job.sandbox_created_at.is_none() {

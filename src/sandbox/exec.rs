@@ -186,7 +186,7 @@ impl Exec {
                 }
                 // Not knowing which boot that was, asking again could run the command a second time.
                 if self.boot_id.is_none() {
-                    Broken::final_error(error)
+                    Broken::final_error(error.detail("reason", UNRESPONSIVE))
                 } else {
                     Broken::passing(error.cause.unwrap_or(error.message))
                 }
@@ -269,7 +269,8 @@ impl Exec {
 
 /// Whether the outcome is unknown because the sandbox did not answer: asked later, it may tell.
 pub fn may_be_told_later(error: &Error) -> bool {
-    error.code == ErrorCode::OutcomeUnknown && error.details.get("reason").is_some_and(|reason| reason == UNRESPONSIVE)
+    let is_unknown = matches!(error.code, ErrorCode::OutcomeUnknown | ErrorCode::ObjectUnavailable);
+    is_unknown && error.details.get("reason").is_some_and(|reason| reason == UNRESPONSIVE)
 }
 
 /// Has a command and all its children killed, and waits until they are seen to be gone.

@@ -529,7 +529,7 @@ impl Budget {
 
 /// Whether a call that failed so did not use its operation: nothing was begun in a sandbox.
 pub fn gives_back(outcome: Outcome) -> bool {
-    let Outcome::Failed(code) = outcome else { return false };
+    let (Outcome::Failed(code) | Outcome::Refused(code)) = outcome else { return false };
     matches!(
         code,
         ErrorCode::SandboxUnavailable | ErrorCode::NotConfigured | ErrorCode::NotFound | ErrorCode::InvalidArguments

@@ -287,7 +287,10 @@ impl Inner {
             Outcome::Succeeded | Outcome::Replayed => None,
             Outcome::Failed(code) | Outcome::Refused(code) => Some(code),
         };
-        self.count_use(&Use::call(settlement.at, &open.key_id, &open.tool, error, settlement.spent));
+        // An attempt that never began is none.
+        if !matches!(settlement.outcome, Outcome::Refused(_)) {
+            self.count_use(&Use::call(settlement.at, &open.key_id, &open.tool, error, settlement.spent));
+        }
         // The outcome of a job is told by its object.
         if open.is_attempt == 0.0 {
             let record = Settlement { answer: None, spent: Spent::default(), ..settlement.clone() };

@@ -14,6 +14,23 @@ async fn runs(sandbox: &Sandbox) -> String {
     sandbox.sh("cat runs 2>/dev/null | wc -l").await
 }
 
+/// A command with a child that writes for as long as it lives.
+pub(crate) const FAMILY: &str = ": > alive; (while true; do echo >> alive; sleep 0.1; done) & sleep 1000";
+
+/// Waits until the child of [`FAMILY`] writes.
+pub(crate) async fn family_lives(sandbox: &Sandbox) {
+    let lives = || async { (!sandbox.sh("cat alive 2>/dev/null || true").await.is_empty()).then_some(()) };
+    eventually("the child of the command writes", PATIENCE, lives).await;
+}
+
+/// The child of [`FAMILY`] has written, and does not any more.
+pub(crate) async fn family_is_gone(sandbox: &Sandbox) {
+    let seen = sandbox.sh("wc -l < alive; sleep 1; wc -l < alive").await;
+    let (before, after) = seen.trim().split_once('\n').unwrap();
+    assert_ne!(before, "0", "it lived");
+    assert_eq!(before, after, "nothing of it lives");
+}
+
 #[tokio::test]
 async fn a_call_whose_caller_does_not_wait_becomes_a_job() {
     let (root, sandbox) = (Stack::shared().client(), Stack::shared().sandbox().await);
@@ -101,18 +118,14 @@ async fn cancel(client: &Client, job: &str) -> Answer {
 #[tokio::test]
 async fn a_cancelled_command_is_gone_with_all_its_children() {
     let (root, sandbox) = (Stack::shared().client(), Stack::shared().sandbox().await);
-    let family = "echo begun > begun; (while true; do date +%s%N > alive; sleep 0.1; done) & sleep 1000";
-    let id = root.deferred("exec", &run(&sandbox, family)).await.job_id();
-    let has_begun = || async { (sandbox.sh("cat begun 2>/dev/null || true").await == "begun\n").then_some(()) };
-    eventually("the command began", PATIENCE, has_begun).await;
+    let id = root.deferred("exec", &run(&sandbox, FAMILY)).await.job_id();
+    family_lives(&sandbox).await;
     let dry = root.call("cancelJob", &json!({ "jobId": id, "dryRun": true })).await.ok();
     assert!(dry["effects"].to_string().contains("killed with all its children"), "{dry}");
     let told = cancel(&root, &id).await.ok();
     assert_eq!((&told["state"], &told["cancelledBy"]), (&json!("cancelled"), &json!("root")), "{told}");
     assert_eq!(told["error"]["code"], "interrupted");
-    let seen = sandbox.sh("cat alive; sleep 1; cat alive").await;
-    let (before, after) = seen.trim().split_once('\n').unwrap();
-    assert_eq!(before, after, "nothing of it lives");
+    family_is_gone(&sandbox).await;
     // The same again changes nothing.
     assert_eq!(cancel(&root, &id).await.ok()["state"], "cancelled");
     let is_recorded = || async {

@@ -7,6 +7,8 @@ use reqwest::Method;
 use serde_json::json;
 use test_support::{Fault, Operation, PATIENCE, Sandbox, Stack, StackOptions, eventually, kill_process};
 
+use crate::jobs::{FAMILY, family_is_gone, family_lives};
+
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// Kills the Worker and waits until another is there.
@@ -111,15 +113,17 @@ async fn a_sandbox_that_was_replaced_meanwhile_makes_the_job_interrupted() {
 
 /// Whose command is on its way to the sandbox, and arrives long after the Worker that sent it is gone.
 async fn late_command(stack: &Stack, sandbox: &Sandbox) -> String {
-    let late = Fault::Delays(Duration::from_secs(30));
+    // Until another Worker is there and has looked for it.
+    let late = Fault::Delays(Duration::from_secs(60));
     stack.proxy.inject_times(&sandbox.id, Operation::ExecStart, late, 1);
     let arguments = json!({ "sandboxId": sandbox.id, "command": "echo x >> runs" });
     let id = stack.client().deferred("exec", &arguments).await.job_id();
     let is_sent = || async {
         let told = stack.client().get(&format!("/v1/jobs/{id}/status")).await.ok();
-        (told["state"] == "running").then_some(())
+        let is_on_its_way = stack.proxy.late(&sandbox.id, Operation::ExecStart) == 1;
+        (is_on_its_way && told["state"] == "running").then_some(())
     };
-    eventually("the attempt has begun", PATIENCE, is_sent).await;
+    eventually("the attempt has begun, and its command is on its way", PATIENCE, is_sent).await;
     kill(stack).await;
     id
 }
@@ -166,26 +170,23 @@ async fn a_sandbox_that_says_nothing_for_a_while_takes_no_command_with_it() {
 #[tokio::test]
 async fn a_job_is_cancelled_although_the_worker_that_began_it_is_gone() {
     let (stack, sandbox) = stack_with_sandbox().await;
-    let command = "echo x >> runs; (while true; do date +%s%N > alive; sleep 0.1; done) & sleep 200";
     let id = stack
         .client()
-        .deferred("exec", &json!({ "sandboxId": sandbox.id, "command": command, "timeout": 300 }))
+        .deferred("exec", &json!({ "sandboxId": sandbox.id, "command": FAMILY, "timeout": 300 }))
         .await
         .job_id();
-    begun(&counter(&stack, &sandbox)).await;
+    family_lives(&sandbox).await;
     kill(&stack).await;
     let root = stack.client();
     root.call("cancelJob", &json!({ "jobId": id })).await.ok();
     let told = stack.client().ended(&id).await;
     assert_eq!(told["state"], "cancelled", "{told}");
-    let seen = stack.adopt(&sandbox.id).sh("cat alive; sleep 1; cat alive").await;
-    let (before, after) = seen.trim().split_once('\n').unwrap();
-    assert_eq!(before, after, "nothing of it lives");
+    family_is_gone(&stack.adopt(&sandbox.id)).await;
 }
 
 #[tokio::test]
 async fn a_command_that_outlasts_its_alarm_is_handed_to_the_next_with_its_whole_log_and_one_end() {
-    const LINES: usize = 120;
+    const LINES: usize = 250;
     let stack = Stack::start(StackOptions { job_alarm_seconds: Some(7), ..StackOptions::default() });
     let sandbox = stack.sandbox_with(json!({ "keepAlive": true })).await;
     let root = stack.client();
@@ -193,7 +194,7 @@ async fn a_command_that_outlasts_its_alarm_is_handed_to_the_next_with_its_whole_
         format!("echo x >> runs; for i in $(seq 1 {LINES}); do echo out $i; echo err $i >&2; sleep 0.2; done; exit 7");
     let id =
         root.deferred("exec", &json!({ "sandboxId": sandbox.id, "command": command, "timeout": 300 })).await.job_id();
-    let follow = json!({ "jobId": id, "follow": true, "timeout": 200 });
+    let follow = json!({ "jobId": id, "follow": true, "timeout": 300 });
     let mut followed = root.stream("getJobLogs", &follow).await;
     let mut heard = [String::new(), String::new()];
     while let Some(event) = followed.next().await {
@@ -259,8 +260,7 @@ async fn a_pipeline_and_a_cancelled_command_outlast_their_alarms_too() {
     assert_eq!(of("long"), (1..=60).map(|number| format!("{number}\n")).collect::<String>());
     assert_eq!(of("short"), "short\n");
     // What a later alarm follows is cancelled as well.
-    let command = "echo x >> runs; (while true; do date +%s%N > alive; sleep 0.1; done) & sleep 200";
-    let arguments = json!({ "sandboxId": sandbox.id, "command": command, "timeout": 300 });
+    let arguments = json!({ "sandboxId": sandbox.id, "command": FAMILY, "timeout": 300 });
     let id = root.deferred("exec", &arguments).await.job_id();
     let path = format!("/control/v1/execs/{id}");
     let is_handed_over = || async {
@@ -268,11 +268,10 @@ async fn a_pipeline_and_a_cancelled_command_outlast_their_alarms_too() {
         seen.iter().any(|seen| seen.method == "GET" && seen.rest == path).then_some(())
     };
     eventually("another alarm follows it", LIMIT, is_handed_over).await;
+    family_lives(&sandbox).await;
     root.call("cancelJob", &json!({ "jobId": id })).await.ok();
     assert_eq!(root.ended(&id).await["state"], "cancelled");
-    let seen = sandbox.sh("cat alive; sleep 1; cat alive").await;
-    let (before, after) = seen.trim().split_once('\n').unwrap();
-    assert_eq!(before, after, "nothing of it lives");
+    family_is_gone(&sandbox).await;
 }
 
 #[tokio::test]

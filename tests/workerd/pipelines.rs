@@ -6,6 +6,8 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use test_support::{Answer, Client, Sandbox, Stack, eventually, random_name};
 
+use crate::jobs::{FAMILY, family_is_gone, family_lives};
+
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// A step that runs a command, which leaves its name in a file.
@@ -191,15 +193,13 @@ async fn a_pipeline_goes_on_where_it_failed_or_begins_anew() {
 #[tokio::test]
 async fn a_cancelled_pipeline_ends_its_step_begins_no_other_and_is_rolled_back() {
     let (root, sandbox) = (Stack::shared().client(), Stack::shared().sandbox().await);
-    let family = "(while true; do date +%s%N > alive; sleep 0.1; done) & sleep 1000";
     let steps = json!([
         undoable(&sandbox, "one", "true"),
-        undoable(&sandbox, "two", family),
+        undoable(&sandbox, "two", FAMILY),
         with(step(&sandbox, "three", "true"), "condition", json!("always")),
     ]);
     let id = run(&root, steps).await.job_id();
-    let has_begun = || async { (!sandbox.sh("cat alive 2>/dev/null || true").await.is_empty()).then_some(()) };
-    eventually("the second step runs", LIMIT, has_begun).await;
+    family_lives(&sandbox).await;
     let dry = root.call("cancelJob", &json!({ "jobId": id, "dryRun": true })).await.ok();
     assert!(dry["effects"].to_string().contains("rolled back"), "{dry}");
     root.call("cancelJob", &json!({ "jobId": id })).await.ok();
@@ -210,9 +210,7 @@ async fn a_cancelled_pipeline_ends_its_step_begins_no_other_and_is_rolled_back()
         "{told}"
     );
     assert_eq!(ran(&sandbox).await, ["one", "two", "undo-two", "undo-one"]);
-    let seen = sandbox.sh("cat alive; sleep 1; cat alive").await;
-    let (before, after) = seen.trim().split_once('\n').unwrap();
-    assert_eq!(before, after, "nothing of it lives");
+    family_is_gone(&sandbox).await;
 }
 
 #[tokio::test]

@@ -24,6 +24,7 @@ async fn a_sandbox_whose_object_knows_nothing_leaves_the_list_and_its_machine() 
     let mut sandbox = stack.sandbox_with(json!({"keepAlive": true})).await;
     let marker = random_name("ghost");
     sandbox.sh(&format!("(exec -a {marker} sleep 300) >&- 2>&- & echo")).await;
+    assert!(state(&stack, &sandbox.id).await.is_some());
     stack.worker().kill();
     let mut removed = 0;
     let mut folders = vec![stack.worker().storage().to_owned()];
@@ -41,7 +42,6 @@ async fn a_sandbox_whose_object_knows_nothing_leaves_the_list_and_its_machine() 
     assert_eq!(removed, 1, "the storage of the sandboxes' objects was found");
     stack.worker().restart();
     sandbox.client = stack.client();
-    assert!(state(&stack, &sandbox.id).await.is_some());
     eventually("it leaves the list", LIMIT, || async { state(&stack, &sandbox.id).await.is_none().then_some(()) })
         .await;
     assert!(find_by_argument(&marker).is_empty(), "its machine holds nothing of it");

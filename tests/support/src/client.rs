@@ -1,5 +1,7 @@
 //! A client of the REST door that holds every answer against what all answers must have.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use futures_util::StreamExt;
 use reqwest::{Method, RequestBuilder, header::HeaderMap};
@@ -10,6 +12,9 @@ use tokio::{
 };
 
 use crate::sse::EventStream;
+
+/// How long a connection is kept that nobody uses. workerd closes one after about 5 s, and a POST that meets this is not repeated.
+const IDLE: Duration = Duration::from_secs(2);
 
 /// Speaks to one Worker, with or without a key.
 #[derive(Clone)]
@@ -48,7 +53,8 @@ pub struct Problem {
 
 impl Client {
     pub(crate) fn new(base: &str, key: Option<&str>) -> Self {
-        let http = reqwest::Client::builder().no_proxy().build().expect("a plain HTTP client needs nothing");
+        let http = reqwest::Client::builder().no_proxy().pool_idle_timeout(IDLE).build();
+        let http = http.expect("a plain HTTP client needs nothing");
         Self { http, base: base.to_owned(), key: key.map(str::to_owned) }
     }
 

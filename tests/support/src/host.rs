@@ -11,7 +11,7 @@ use std::{
 use crate::{guardian::GuardedChild, locate};
 
 /// How long a child may take until it says that it listens.
-pub(crate) const READY_LIMIT: Duration = Duration::from_secs(60);
+pub(crate) const READY_LIMIT: Duration = Duration::from_secs(180);
 
 /// `sandboxd host`, its folder and its token; restartable on both.
 pub struct Host {

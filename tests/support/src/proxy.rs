@@ -74,6 +74,8 @@ impl Seen {
 struct State {
     rules: Vec<Rule>,
     seen: Vec<Seen>,
+    /// Those that wait, or waited, before they go on.
+    late: Vec<Seen>,
 }
 
 /// Handle of a running proxy.
@@ -125,6 +127,13 @@ impl FaultProxy {
     /// What the Worker asked of the host about a sandbox.
     pub fn seen(&self, sandbox: &str) -> Vec<Seen> {
         self.state().seen.iter().filter(|seen| names(&seen.sandbox, sandbox)).cloned().collect()
+    }
+
+    /// How many requests of that kind for that sandbox were taken up whole by a [`Fault::Delays`]: they arrive, whatever
+    /// becomes of their sender.
+    pub fn late(&self, sandbox: &str, operation: Operation) -> usize {
+        let is_meant = |seen: &&Seen| names(&seen.sandbox, sandbox) && seen.is(operation);
+        self.state().late.iter().filter(is_meant).count()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -183,6 +192,7 @@ impl FaultProxy {
     ) -> Result<Response<Body>, Failure> {
         let (head, body) = request.into_parts();
         let request = Request::from_parts(head, whole(body.collect().await.map_err(failure)?.to_bytes()));
+        self.state().late.push(seen.clone());
         let late = tokio::spawn(async move {
             tokio::time::sleep(time).await;
             let answer = match seen.is(Operation::Start) {

@@ -20,7 +20,7 @@ use self::table::{SURROGATE, table};
 /// What a request may take; the waits that are asked for are a second at most.
 const LIMIT: Duration = Duration::from_secs(60);
 
-const AT_ONCE: usize = 24;
+const AT_ONCE: usize = 10;
 
 /// Some of the table do where a value is one of few, and is refused at once, and where each would make a sandbox: other tools take the
 /// same labels and variables.

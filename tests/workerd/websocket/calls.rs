@@ -153,9 +153,12 @@ async fn a_connection_has_a_hundred_calls_open_at_most() {
     let sandbox = Stack::shared().sandbox().await;
     let mut socket = sandbox.client.socket().await;
     sandbox.sh("mkfifo gate").await;
+    // A sandbox has room for fewer; the log of one job that waits is followed by any number.
+    let waits = json!({ "sandboxId": sandbox.id, "command": "cat gate", "timeout": 300 });
+    let job = sandbox.client.deferred("exec", &waits).await.job_id();
     let follow = |number: usize| {
-        json!({ "type": "invoke", "id": format!("{number}"), "tool": "watchFiles",
-            "params": { "sandboxId": sandbox.id, "path": ".", "timeout": 30 } })
+        json!({ "type": "invoke", "id": format!("{number}"), "tool": "getJobLogs",
+            "params": { "jobId": job, "follow": true, "timeout": 300 } })
     };
     let ids: Vec<String> = (0..100).map(|number| number.to_string()).collect();
     for number in 0..101 {

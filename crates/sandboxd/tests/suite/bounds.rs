@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::control_groups::means;
-use crate::support::{HOG, Host, Sandbox, daemons, eventually, processes_with};
+use crate::support::{HOG, Host, Sandbox, daemons, eventually, mark, processes_with, sleepers};
 
 fn limits(sandbox: &Sandbox) -> Value {
     sandbox.call("GET", "/v1/health", &[], b"").json()["limits"].clone()
@@ -30,15 +30,15 @@ fn health_says_what_is_bounded_and_by_what() {
 fn a_fork_bomb_stays_in_its_sandbox_and_goes_with_it() {
     let host = Host::start_with(&["--max-processes", "200"]);
     let (bombed, other) = (host.sandbox("a"), host.sandbox("b"));
-    let mut events = bombed.stream(json!({
-        "command": "bomb() { sleep 9877 & bomb | bomb & }; bomb; while :; do sleep 9877 & done 2>/dev/null",
-        "timeoutMs": 120_000
-    }));
+    let seconds = mark();
+    let bomb =
+        format!("bomb() {{ sleep {seconds} & bomb | bomb & }}; bomb; while :; do sleep {seconds} & done 2>/dev/null");
+    let mut events = bombed.stream(json!({"command": bomb, "timeoutMs": 120_000}));
     events.next();
     // It has what it may have: one more is refused, and not one beyond is there.
     let refused = || bombed.try_exec(json!({"argv": ["sh", "-c", "true | true; echo $?"]}));
     eventually("the bound is reached", || {
-        processes_with("sleep\u{0}9877").len() > 50 && {
+        sleepers(&seconds).len() > 50 && {
             let reply = refused();
             reply.status == 503 || reply.text().contains("fork")
         }
@@ -48,7 +48,7 @@ fn a_fork_bomb_stays_in_its_sandbox_and_goes_with_it() {
     assert_eq!(other.output("echo $(echo a | cat) $(echo b | cat)"), "a b\n");
     assert_eq!(host.call("GET", "/v1/health", b"").json()["sandboxes"], 2);
     assert_eq!(host.delete("a").status, 200);
-    assert!(processes_with("sleep\u{0}9877").is_empty());
+    assert!(sleepers(&seconds).is_empty());
     assert_eq!(other.output("echo still here"), "still here\n");
     assert_eq!(daemons(&host).len(), 1);
 }
@@ -76,7 +76,9 @@ fn a_sandbox_goes_before_the_host_where_the_machine_runs_out_of_memory() {
 fn a_memory_hog_is_ended_and_its_outcome_says_why() {
     let host = Host::start_with(&["--memory-mib", "200"]);
     let (sandbox, other) = (host.sandbox("a"), host.sandbox("b"));
-    let mut beside = sandbox.stream(json!({"command": "echo small; exec sleep 9879", "timeoutMs": 60_000}));
+    let seconds = mark();
+    let small = format!("echo small; exec sleep {seconds}");
+    let mut beside = sandbox.stream(json!({"command": small, "timeoutMs": 600_000}));
     beside.next();
     let exit = sandbox.exec(json!({"argv": ["python3", "-c", HOG], "timeoutMs": 120_000}));
     assert_eq!((&exit["exitCode"], &exit["signal"]), (&json!(137), &json!("SIGKILL")), "{exit}");
@@ -85,14 +87,16 @@ fn a_memory_hog_is_ended_and_its_outcome_says_why() {
         (&json!("signal"), &json!(true), &json!(false)),
         "{exit}"
     );
-    assert_eq!(processes_with("sleep\u{0}9879").len(), 1, "the small one lives");
+    assert_eq!(sleepers(&seconds).len(), 1, "the small one lives");
     // Many that are small by themselves.
-    let many = "for i in $(seq 8); do python3 -c \"x = b'x' * (60 << 20); import time; time.sleep(9880)\" & done; wait";
-    let mut many = sandbox.stream(json!({"command": many, "timeoutMs": 60_000}));
+    let mark = mark();
+    let program = format!("x = b'x' * (60 << 20); import time; time.sleep(9880) # {mark}");
+    let many = format!("for i in $(seq 8); do python3 -c \"{program}\" & done; wait");
+    let mut many = sandbox.stream(json!({"command": many, "timeoutMs": 600_000}));
     many.next();
     // All eight would be 480 MB; what they share is counted for each of them here and once by the bound.
-    // Their shell's command line has the words too.
-    let left = || processes_with("time.sleep(9880)").len().saturating_sub(1);
+    // Their shell's command line has the mark too.
+    let left = || processes_with(&mark).len().saturating_sub(1);
     eventually("some are killed and the others fit", || {
         let metrics = sandbox.call("GET", "/v1/metrics", &[], b"").json();
         (1..8).contains(&left()) && metrics["memoryMb"].as_f64().is_some_and(|it| (60.0..300.0).contains(&it))

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use crate::support::{HOG, Host, Sandbox, daemons, eventually, scratch, signal, unique};
+use crate::support::{HOG, Host, Sandbox, daemons, eventually, mark, scratch, signal, sleepers, unique};
 
 const WANTED: [&str; 3] = ["memory", "pids", "cpu"];
 
@@ -92,13 +92,12 @@ fn assert_held(host: &Host, sandbox: &Sandbox, controllers: &[&str]) {
         }
     }
     // Whatever runs in the sandbox is in its group; the host is not.
-    let mut beside = sandbox.stream(json!({"command": "setsid sleep 9890 & wait"}));
+    let seconds = mark();
+    let mut beside = sandbox.stream(json!({"command": format!("setsid sleep {seconds} & wait")}));
     beside.next();
     let members = || file(&group, "cgroup.procs");
     eventually("the command is in the group", || {
-        crate::support::processes_with("sleep\u{0}9890")
-            .iter()
-            .any(|pid| members().lines().any(|it| it == pid.to_string()))
+        sleepers(&seconds).iter().any(|pid| members().lines().any(|it| it == pid.to_string()))
     });
     assert!(members().lines().all(|it| it != host.pid().to_string()));
     assert_eq!(sandbox.output("sleep 0.3; echo still here"), "still here\n");
@@ -133,7 +132,7 @@ const LEAP: &str = "x = b'x' * (600 << 20); print(len(x))";
 fn out_of_memory_is_told_of_the_sandbox_that_ran_out_and_of_no_other() {
     let host = Host::start_with(&ARGUMENTS);
     let (sandbox, other) = (host.sandbox("a"), host.sandbox("b"));
-    let mut small = other.stream(json!({"id": "small", "command": "echo up; sleep 30; :", "timeoutMs": 60_000}));
+    let mut small = other.stream(json!({"id": "small", "command": "echo up; sleep 600; :", "timeoutMs": 600_000}));
     small.next();
     small.next();
     let exit = sandbox.exec(json!({"argv": ["python3", "-c", HOG], "timeoutMs": 120_000}));

@@ -113,7 +113,7 @@ fn what_is_no_regular_file_is_refused_at_once() {
             "{path}: {}",
             reply.text()
         );
-        assert!(started.elapsed() < Duration::from_secs(2));
+        assert!(started.elapsed() < Duration::from_secs(30), "{path}: {:?}", started.elapsed());
     }
     for path in ["d", "pipe", "file/below", "", "d/", "new/", "d/."] {
         sandbox.put(path, b"x").refused(409, "wrong_file_type", "path");
@@ -164,11 +164,11 @@ fn head_tells_everything_but_the_bytes() {
 fn a_range_of_a_huge_sparse_file_is_instant() {
     let host = Host::start();
     let sandbox = host.sandbox("a");
-    sandbox.output("truncate -s 1G big; printf end >> big");
+    sandbox.output("truncate -s 1T big; printf end >> big");
     let started = Instant::now();
     assert_eq!(sandbox.call("GET", "/v1/files/big", &[("range", "bytes=-3")], b"").body, b"end");
     assert_eq!(sandbox.call("GET", "/v1/files/big", &[("range", "bytes=5-9")], b"").body, [0; 5]);
-    assert!(started.elapsed() < Duration::from_secs(1));
+    assert!(started.elapsed() < Duration::from_secs(30), "{:?}", started.elapsed());
 }
 
 #[test]

@@ -2,18 +2,19 @@
 
 use serde_json::json;
 
-use crate::support::{Host, daemons, eventually};
+use crate::support::{Host, daemons, eventually, mark, sleepers};
 
 #[test]
 fn stopping_ends_the_processes_and_keeps_the_files() {
     let host = Host::start();
     let sandbox = host.sandbox("a");
     sandbox.put("f", b"kept");
-    sandbox.output("setsid sleep 9881 >/dev/null 2>&1 &");
+    let seconds = mark();
+    sandbox.output(&format!("setsid sleep {seconds} >/dev/null 2>&1 &"));
     let stopped = host.call("POST", "/v1/sandboxes/a/stop", b"");
     assert_eq!(stopped.status, 200, "{}", stopped.text());
     assert!(stopped.json()["processes"].as_u64().is_some_and(|count| count >= 2), "{}", stopped.text());
-    assert!(crate::support::processes_with("sleep\u{0}9881").is_empty());
+    assert!(sleepers(&seconds).is_empty());
     assert!(daemons(&host).is_empty());
     assert_eq!(host.call("GET", "/v1/health", b"").json()["sandboxes"], 0);
     for name in ["a", "never-there"] {

@@ -10,9 +10,14 @@ use crate::support::{Host, daemons, decode, eventually, resident_bytes};
 fn logs_are_read_by_offset_and_both_channels_share_the_count() {
     let host = Host::start();
     let sandbox = host.sandbox("a");
-    let command = r"printf 'caf\303'; sleep .1; printf '\251'; sleep .1; printf 'err' >&2; sleep .1; printf '\377\376'";
-    let id = sandbox.start(json!({"name": "x", "command": command}));
-    sandbox.of(&id, "/wait?timeoutMs=20000");
+    let command = r"printf 'caf\303'; read x; printf '\251'; read x; printf 'err' >&2; read x; printf '\377\376'";
+    let id = sandbox.start(json!({"name": "x", "command": command, "keepStdin": true}));
+    // Each part is read before the next one is written. The character counts once it is whole.
+    for bytes in [3u64, 5, 8] {
+        eventually("a part", || sandbox.of(&id, "")["logBytes"] == bytes);
+        sandbox.tell(&id, "input", json!({"data": {"data": "\n"}}));
+    }
+    sandbox.of(&id, "/wait?timeoutMs=90000");
     let logs = sandbox.of(&id, "/logs");
     let told: Vec<_> =
         logs["chunks"].as_array().expect("chunks").iter().map(|it| (&it["channel"], &it["offset"])).collect();
@@ -40,7 +45,7 @@ fn a_chatty_process_takes_bounded_memory_and_late_readers_are_told() {
     assert_eq!(logs["chunks"][0]["offset"], logs["firstOffset"]);
     let started = Instant::now();
     sandbox.call("GET", "/v1/health", &[], b"");
-    assert!(started.elapsed() < Duration::from_secs(5), "the daemon answers meanwhile");
+    assert!(started.elapsed() < Duration::from_secs(30), "the daemon answers meanwhile");
     for id in &ids {
         sandbox.end(id);
     }
@@ -78,7 +83,7 @@ fn a_follower_that_stalls_holds_nobody_up() {
     let sandbox = host.sandbox("a");
     let id = sandbox.start(json!({"name": "x", "command": "yes | head -c 30000000; echo done >&2"}));
     let mut events = sandbox.follow(&id, "/logs");
-    let waited = sandbox.of(&id, "/wait?timeoutMs=60000");
+    let waited = sandbox.of(&id, "/wait?timeoutMs=90000");
     assert_eq!(waited["process"]["exitCode"], 0, "{waited}");
     let mut last = None;
     while let Some((name, data)) = events.next() {
@@ -93,7 +98,7 @@ fn a_silent_stream_carries_heartbeats() {
     let host = Host::start();
     let sandbox = host.sandbox("a");
     let id = sandbox.start(json!({"name": "x", "argv": ["sleep", "979"]}));
-    for path in ["/logs", "/wait?timeoutMs=60000"] {
+    for path in ["/logs", "/wait?timeoutMs=90000"] {
         assert_eq!(sandbox.follow(&id, path).next_of_any_kind().expect("an event").0, "heartbeat", "{path}");
     }
 }
@@ -106,18 +111,18 @@ fn a_port_is_waited_for_without_touching_it() {
         s = socket.socket()\ns.bind(('127.0.0.1', 0))\nprint(s.getsockname()[1], flush=True)\ninput()\ns.listen(1)\n\
         c, _ = s.accept()\nprint('touched', flush=True)\ntime.sleep(600)\n";
     let id = sandbox.start(json!({"name": "x", "argv": ["python3", "-c", server], "keepStdin": true}));
-    let line = sandbox.of(&id, r"/wait?pattern=%5E%5Cd%2B%24&timeoutMs=20000");
+    let line = sandbox.of(&id, r"/wait?pattern=%5E%5Cd%2B%24&timeoutMs=90000");
     let port = line["line"]["text"].as_str().expect("a port").to_owned();
     let early = sandbox.of(&id, &format!("/wait?port={port}&timeoutMs=50"));
     assert_eq!(early["outcome"], "timedOut", "a bound port does not listen");
     let waiter = sandbox.clone();
     let (asked, wanted) = (id.clone(), port.clone());
-    let waiting = std::thread::spawn(move || waiter.of(&asked, &format!("/wait?port={wanted}&timeoutMs=20000")));
+    let waiting = std::thread::spawn(move || waiter.of(&asked, &format!("/wait?port={wanted}&timeoutMs=90000")));
     sandbox.tell(&id, "input", json!({"data": {"data": "go\n"}}));
     assert_eq!(waiting.join().expect("an answer")["outcome"], "met");
     assert_eq!(sandbox.log(&id).lines().count(), 1, "nothing was connected to");
     sandbox.end(&id);
-    let ended = sandbox.of(&id, &format!("/wait?port={port}&timeoutMs=20000"));
+    let ended = sandbox.of(&id, &format!("/wait?port={port}&timeoutMs=90000"));
     assert_eq!((&ended["outcome"], &ended["process"]["status"]), (&json!("ended"), &json!("killed")));
 }
 
@@ -127,11 +132,11 @@ fn waits_end_with_the_line_the_deadline_or_the_process() {
     let sandbox = host.sandbox("a");
     let command = "echo before; echo 'ready: 42' >&2; read x; echo after; printf 'prompt> '; read x";
     let id = sandbox.start(json!({"name": "x", "command": command, "keepStdin": true}));
-    let found = sandbox.of(&id, "/wait?pattern=ready%3A%20%5Cd%2B&timeoutMs=20000");
+    let found = sandbox.of(&id, "/wait?pattern=ready%3A%20%5Cd%2B&timeoutMs=90000");
     assert_eq!((&found["outcome"], &found["line"]["text"]), (&json!("met"), &json!("ready: 42")));
     assert_eq!(found["line"]["channel"], "stderr");
     assert_eq!(
-        sandbox.of(&id, "/wait?text=before&timeoutMs=20000")["outcome"],
+        sandbox.of(&id, "/wait?text=before&timeoutMs=90000")["outcome"],
         "met",
         "what was written before counts"
     );
@@ -141,13 +146,13 @@ fn waits_end_with_the_line_the_deadline_or_the_process() {
     assert_eq!(sandbox.of(&id, "/wait?timeoutMs=0")["outcome"], "timedOut");
     sandbox.tell(&id, "input", json!({"data": {"data": "\n"}}));
     assert_eq!(
-        sandbox.of(&id, "/wait?text=prompt%3E&timeoutMs=20000")["outcome"],
+        sandbox.of(&id, "/wait?text=prompt%3E&timeoutMs=90000")["outcome"],
         "met",
         "a prompt is a line without end"
     );
     let waiter = sandbox.clone();
     let asked = id.clone();
-    let waiting = std::thread::spawn(move || waiter.of(&asked, "/wait?text=never&timeoutMs=60000"));
+    let waiting = std::thread::spawn(move || waiter.of(&asked, "/wait?text=never&timeoutMs=90000"));
     sandbox.tell(&id, "input", json!({"close": true}));
     let ended = waiting.join().expect("an answer");
     assert_eq!((&ended["outcome"], &ended["process"]["status"]), (&json!("ended"), &json!("exited")), "{ended}");
@@ -159,7 +164,7 @@ fn no_line_of_a_flood_is_missed() {
     let sandbox = host.sandbox("a");
     let command = "read x; yes filler | head -c 20000000; echo needle; yes filler | head -c 20000000";
     let id = sandbox.start(json!({"name": "x", "command": command, "keepStdin": true}));
-    let mut events = sandbox.follow(&id, "/wait?text=needle&timeoutMs=60000");
+    let mut events = sandbox.follow(&id, "/wait?text=needle&timeoutMs=90000");
     events.next_of_any_kind();
     sandbox.tell(&id, "input", json!({"data": {"data": "\n"}}));
     let (name, waited) = events.next().expect("the end of the wait");

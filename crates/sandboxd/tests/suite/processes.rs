@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Host, Reply, Sandbox, eventually, processes_with};
+use crate::support::{Host, Reply, Sandbox, eventually, mark, sleepers};
 
 impl Sandbox {
     pub(crate) fn try_start(&self, request: Value) -> Reply {
@@ -45,7 +45,7 @@ fn fast_commands_have_a_pid_and_their_whole_log() {
     let sandbox = host.sandbox("a");
     for _ in 0..100 {
         let id = sandbox.start(json!({"name": "hi", "command": "echo hi; echo there >&2"}));
-        let waited = sandbox.of(&id, "/wait?timeoutMs=20000");
+        let waited = sandbox.of(&id, "/wait?timeoutMs=90000");
         let process = &waited["process"];
         assert_eq!((&waited["outcome"], &process["status"]), (&json!("met"), &json!("exited")), "{waited}");
         assert_eq!(process["exitCode"], 0);
@@ -87,7 +87,7 @@ fn killing_leaves_nothing_of_the_tree() {
     let sandbox = host.sandbox("a");
     let command = "sleep 981 & (setsid sleep 982 &) ; echo up; wait";
     let id = sandbox.start(json!({"name": "tree", "argv": ["sh", "-c", command]}));
-    assert_eq!(sandbox.of(&id, "/wait?text=up&timeoutMs=20000")["outcome"], "met");
+    assert_eq!(sandbox.of(&id, "/wait?text=up&timeoutMs=90000")["outcome"], "met");
     let ended = sandbox.end(&id);
     assert_eq!((&ended["status"], &ended["endedBy"]), (&json!("killed"), &json!("kill")), "{ended}");
     assert_eq!(sandbox.shell("pgrep -f 'sleep 98[12]$'")["exitCode"], 1);
@@ -101,13 +101,13 @@ fn the_first_signal_and_the_grace_are_the_callers() {
     let sandbox = host.sandbox("a");
     let polite = "trap 'echo bye; exit 7' INT; echo up; while :; do sleep .02; done";
     let id = sandbox.start(json!({"name": "polite", "command": polite}));
-    sandbox.of(&id, "/wait?text=up&timeoutMs=20000");
+    sandbox.of(&id, "/wait?text=up&timeoutMs=90000");
     let ended = sandbox.tell(&id, "kill", json!({"signal": "SIGINT"})).json();
     assert_eq!((&ended["status"], &ended["exitCode"]), (&json!("killed"), &json!(7)), "{ended}");
     assert_eq!(sandbox.log(&id), "up\nbye\n");
     let deaf = "trap '' TERM; echo up; while :; do sleep .02; done";
     let id = sandbox.start(json!({"name": "deaf", "command": deaf}));
-    sandbox.of(&id, "/wait?text=up&timeoutMs=20000");
+    sandbox.of(&id, "/wait?text=up&timeoutMs=90000");
     let ended = sandbox.tell(&id, "kill", json!({"graceMs": 50})).json();
     assert_eq!((&ended["status"], &ended["signal"]), (&json!("killed"), &json!("SIGKILL")), "{ended}");
     sandbox.tell(&id, "kill", json!({"signal": "SIGNOPE"})).refused(400, "invalid_arguments", "signal");
@@ -119,10 +119,10 @@ fn what_a_command_left_behind_is_told_of_and_ended_on_request() {
     let host = Host::start();
     let sandbox = host.sandbox("a");
     let id = sandbox.start(json!({"name": "daemon", "command": "(sleep .3; echo late; exec sleep 983) & exit 3"}));
-    let waited = sandbox.of(&id, "/wait?timeoutMs=20000");
+    let waited = sandbox.of(&id, "/wait?timeoutMs=90000");
     assert_eq!((&waited["process"]["status"], &waited["process"]["exitCode"]), (&json!("exited"), &json!(3)));
     assert_eq!(waited["process"]["leftBehind"], true, "{waited}");
-    assert_eq!(sandbox.of(&id, "/wait?text=late&timeoutMs=20000")["outcome"], "met", "its output is kept as well");
+    assert_eq!(sandbox.of(&id, "/wait?text=late&timeoutMs=90000")["outcome"], "met", "its output is kept as well");
     let ended = sandbox.end(&id);
     assert_eq!((&ended["status"], &ended["leftBehind"]), (&json!("exited"), &json!(false)), "{ended}");
     assert_eq!(sandbox.shell("pgrep -f 'sleep 983$'")["exitCode"], 1);
@@ -134,7 +134,7 @@ fn a_process_is_started_again_as_its_policy_says() {
     let sandbox = host.sandbox("a");
     let twice = "echo run >> runs; sleep 984 & test $(wc -l < runs) -ge 3";
     let id = sandbox.start(json!({"name": "retry", "command": twice, "restartPolicy": "on-failure"}));
-    let process = sandbox.of(&id, "/wait?timeoutMs=20000")["process"].clone();
+    let process = sandbox.of(&id, "/wait?timeoutMs=90000")["process"].clone();
     assert_eq!((&process["status"], &process["restarts"]), (&json!("exited"), &json!(2)), "{process}");
     assert_eq!(process["exitCode"], 0);
     assert_eq!(sandbox.output("pgrep -fc 'sleep 984$'").trim(), "1", "a new run finds nothing of the one before");
@@ -145,7 +145,7 @@ fn a_process_is_started_again_as_its_policy_says() {
     assert_eq!(ended["status"], "killed", "{ended}");
     assert_eq!(sandbox.of(&id, "/wait?timeoutMs=700")["process"]["restarts"], ended["restarts"], "and stays ended");
     let never = sandbox.start(json!({"name": "never", "command": "exit 1"}));
-    assert_eq!(sandbox.of(&never, "/wait?timeoutMs=20000")["process"]["restarts"], 0);
+    assert_eq!(sandbox.of(&never, "/wait?timeoutMs=90000")["process"]["restarts"], 0);
 }
 
 #[test]
@@ -187,14 +187,14 @@ fn input_arrives_in_order_once_and_exactly() {
     }
     let bytes = json!({"data": "//4A", "encoding": "base64"});
     assert_eq!(sandbox.tell(&id, "input", json!({"data": bytes, "close": true})).json()["closed"], true);
-    let process = sandbox.of(&id, "/wait?timeoutMs=20000")["process"].clone();
+    let process = sandbox.of(&id, "/wait?timeoutMs=90000")["process"].clone();
     assert_eq!((&process["status"], &process["exitCode"]), (&json!("exited"), &json!(0)), "{process}");
     let logs = sandbox.of(&id, "/logs");
     let all: Vec<u8> = logs["chunks"].as_array().expect("chunks").iter().flat_map(crate::support::decode).collect();
     assert_eq!(all, b"one \xff\xfe\x00");
     sandbox.tell(&id, "input", json!({"data": {"data": "late"}})).refused(409, "process_ended", "data");
     let closed = sandbox.start(json!({"name": "cat", "argv": ["cat"]}));
-    assert_eq!(sandbox.of(&closed, "/wait?timeoutMs=20000")["process"]["exitCode"], 0, "its input is at its end");
+    assert_eq!(sandbox.of(&closed, "/wait?timeoutMs=90000")["process"]["exitCode"], 0, "its input is at its end");
 }
 
 #[test]
@@ -219,7 +219,7 @@ fn values_of_the_environment_are_on_no_command_line() {
     let request =
         json!({"name": "env", "command": "echo $A$B$SECRET; ps auxww", "env": {"B": "2", "SECRET": "s3cr3t"}});
     let id = sandbox.start(request);
-    sandbox.of(&id, "/wait?timeoutMs=20000");
+    sandbox.of(&id, "/wait?timeoutMs=90000");
     let log = sandbox.log(&id);
     assert!(log.starts_with("12s3cr3t\n") && log.matches("s3cr3t").count() == 1, "{log}");
     assert!(!sandbox.of(&id, "").to_string().contains("s3cr3t"));
@@ -268,7 +268,7 @@ fn killing_the_supervisor_gives_an_unknown_end_and_leaves_nothing() {
     let host = Host::start();
     let sandbox = host.sandbox("a");
     let id = sandbox.start(json!({"name": "x", "command": "setsid sleep 988 & kill -9 $PPID; sleep 988"}));
-    let process = sandbox.of(&id, "/wait?timeoutMs=20000")["process"].clone();
+    let process = sandbox.of(&id, "/wait?timeoutMs=90000")["process"].clone();
     assert_eq!((&process["status"], &process["endedBy"]), (&json!("error"), &json!("unknown")), "{process}");
     assert!(process.get("exitCode").is_none(), "{process}");
     assert_eq!(sandbox.shell("pgrep -f 'sleep 988$'")["exitCode"], 1);
@@ -276,11 +276,11 @@ fn killing_the_supervisor_gives_an_unknown_end_and_leaves_nothing() {
 
 #[test]
 fn a_daemon_that_ends_takes_its_processes_along() {
-    let marker = format!("7{}", std::process::id());
+    let seconds = mark();
     let host = Host::start();
     let sandbox = host.sandbox("a");
-    sandbox.start(json!({"name": "x", "argv": ["sleep", marker], "restartPolicy": "always"}));
-    eventually("it runs", || !processes_with(&marker).is_empty());
+    sandbox.start(json!({"name": "x", "argv": ["sleep", seconds], "restartPolicy": "always"}));
+    eventually("it runs", || !sleepers(&seconds).is_empty());
     crate::support::signal(crate::support::daemons(&host)[0], "TERM");
-    eventually("nothing of it is left", || processes_with(&marker).is_empty());
+    eventually("nothing of it is left", || sleepers(&seconds).is_empty());
 }

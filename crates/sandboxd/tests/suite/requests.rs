@@ -110,10 +110,9 @@ fn metrics_tell_what_is_used() {
     sandbox.call("GET", "/v1/metrics", &[], b"");
     crate::support::eventually("a busy processor", || {
         let metrics = sandbox.call("GET", "/v1/metrics", &[], b"").json();
-        assert_eq!(metrics["processes"], 3);
         assert!(metrics["memoryMb"].as_f64().is_some_and(|value| value > 1.0));
         assert!(metrics["diskFreeBytes"].as_u64().is_some_and(|value| value > 0));
-        metrics["cpuPercent"].as_f64().is_some_and(|value| value > 20.0)
+        metrics["processes"] == 3 && metrics["cpuPercent"].as_f64().is_some_and(|value| value > 1.0)
     });
 }
 

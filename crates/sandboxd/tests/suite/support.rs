@@ -17,7 +17,7 @@ pub(crate) const HOG: &str =
     "import time\nkept = []\nwhile True:\n    kept.append(b'x' * (8 << 20))\n    time.sleep(0.005)\n";
 
 /// Longest wait for anything.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(90);
 
 /// A running `sandboxd host`, ended when dropped.
 pub(crate) struct Host {
@@ -203,6 +203,11 @@ impl Sandbox {
     }
 
     pub(crate) fn events(&self, method: &str, path: &str, body: &[u8]) -> Events {
+        self.try_events(method, path, body).unwrap_or_else(|status| panic!("{method} {path}: {status}"))
+    }
+
+    /// A stream, or the status of its refusal.
+    pub(crate) fn try_events(&self, method: &str, path: &str, body: &[u8]) -> Result<Events, u16> {
         let url = format!("http://{}{}{path}", self.address, self.prefix);
         let request = ureq::http::Request::builder()
             .method(method)
@@ -212,8 +217,12 @@ impl Sandbox {
             .body(body.to_vec())
             .expect("a request");
         let response = agent().run(request).expect("an answer");
-        assert_eq!(response.status(), 200);
-        Events { lines: BufReader::new(response.into_body().into_with_config().limit(u64::MAX).reader()) }
+        match response.status().as_u16() {
+            200 => {
+                Ok(Events { lines: BufReader::new(response.into_body().into_with_config().limit(u64::MAX).reader()) })
+            }
+            status => Err(status),
+        }
     }
 
     pub(crate) fn put(&self, path: &str, content: &[u8]) -> Reply {
@@ -230,7 +239,7 @@ fn complete(mut request: Value) -> Value {
         request["id"] = unique().into();
     }
     if request.get("timeoutMs").is_none() {
-        request["timeoutMs"] = 20_000.into();
+        request["timeoutMs"] = 90_000.into();
     }
     request
 }
@@ -239,6 +248,13 @@ fn complete(mut request: Value) -> Value {
 pub(crate) fn unique() -> String {
     static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
     format!("x{}", NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed))
+}
+
+/// Digits that no other test on this machine has, always as many: for a process to be found by. As seconds to sleep
+/// they are longer than any test.
+pub(crate) fn mark() -> String {
+    static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+    format!("{:07}{:04}", std::process::id(), NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed))
 }
 
 /// Events of a stream, as they come.
@@ -337,7 +353,7 @@ impl Reply {
 fn agent() -> ureq::Agent {
     ureq::Agent::config_builder()
         .http_status_as_error(false)
-        .timeout_global(Some(Duration::from_secs(60)))
+        .timeout_global(Some(Duration::from_secs(400)))
         .build()
         .into()
 }
@@ -385,6 +401,11 @@ pub(crate) fn processes_with(marker: &str) -> Vec<u32> {
                 .is_ok_and(|line| String::from_utf8_lossy(&line).contains(marker))
         })
         .collect()
+}
+
+/// Processes on the machine that sleep for so many seconds, see [`mark`].
+pub(crate) fn sleepers(seconds: &str) -> Vec<u32> {
+    processes_with(&format!("sleep\u{0}{seconds}"))
 }
 
 /// Resident bytes of a process.

@@ -84,7 +84,7 @@ fn killing_the_supervisor_gives_an_unknown_outcome_and_leaves_nothing() {
     let exit = sandbox.shell("setsid sleep 998 & kill -9 $PPID; sleep 999");
     assert_eq!(exit["endedBy"], "unknown", "{exit}");
     assert!(exit.get("exitCode").is_none(), "{exit}");
-    assert!(started.elapsed() < Duration::from_secs(2));
+    assert!(started.elapsed() < Duration::from_secs(30), "{:?}", started.elapsed());
     assert_eq!(sandbox.shell("pgrep -f 'sleep 99[89]$'")["exitCode"], 1);
 }
 
@@ -138,12 +138,15 @@ fn killing_or_stopping_the_supervisor_at_once_does_not_stop_the_daemon() {
     let sandbox = host.sandbox("a");
     // A shell's built-in command comes as early as anything can, often before the supervisor has said a word.
     for signal in ["STOP", "KILL"].into_iter().cycle().take(20) {
-        let exit =
-            sandbox.exec(json!({"argv": ["sh", "-c", format!("kill -{signal} $PPID; exit 4")], "timeoutMs": 100}));
+        // A stopped supervisor says nothing until the timeout, so that one is waited for.
+        let timeout = if signal == "STOP" { 1000 } else { 15_000 };
+        let command = format!("kill -{signal} $PPID; exit 4");
+        let exit = sandbox.exec(json!({"argv": ["sh", "-c", command], "timeoutMs": timeout}));
         let told = (exit["endedBy"].as_str(), exit["exitCode"].as_i64());
-        // The supervisor may have seen the end before the signal reached it; otherwise nobody knows.
+        // The supervisor may have seen the end before the signal reached it; otherwise nobody knows. The timeout may
+        // come before the shell's own end.
         let expected = match signal {
-            "STOP" => matches!(told, (Some("exit" | "timeout"), Some(4))),
+            "STOP" => matches!(told, (Some("exit" | "timeout"), Some(4)) | (Some("timeout"), Some(143))),
             _ => matches!(told, (Some("exit"), Some(4)) | (Some("unknown"), None)),
         };
         assert!(expected, "{signal}: {exit}");
@@ -163,7 +166,7 @@ fn a_process_whose_name_is_not_text_is_killed_like_any_other() {
         open('hidden.pid', 'w').write(str(os.getpid()))\n \
         time.sleep(600)\n\
         time.sleep(600)\n";
-    let exit = sandbox.exec(json!({"argv": ["python3", "-c", hidden], "timeoutMs": 1500}));
+    let exit = sandbox.exec(json!({"argv": ["python3", "-c", hidden], "timeoutMs": 15_000}));
     assert_eq!(exit["endedBy"], "timeout");
     assert_eq!(sandbox.shell("test -s hidden.pid && ! test -e /proc/$(cat hidden.pid)")["exitCode"], 0);
 }

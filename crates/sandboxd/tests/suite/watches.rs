@@ -2,12 +2,28 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Events, Host, Sandbox};
+use crate::support::{Events, Host, Sandbox, eventually};
 
 fn watch(sandbox: &Sandbox, path: &str) -> Events {
-    let mut events = sandbox.events("GET", &format!("/v1/watches/{path}"), b"");
+    ready(sandbox.events("GET", &format!("/v1/watches/{path}"), b""))
+}
+
+fn ready(mut events: Events) -> Events {
     assert_eq!(events.next(), Some(("ready".to_owned(), json!({}))));
     events
+}
+
+/// A watch of the workspace, as soon as there is a place for one.
+fn watch_in_turn(sandbox: &Sandbox) -> Events {
+    let mut found = None;
+    eventually("a place for a watch", || {
+        match sandbox.try_events("GET", "/v1/watches/", b"") {
+            Ok(events) => found = Some(events),
+            Err(status) => assert_eq!(status, 503),
+        }
+        found.is_some()
+    });
+    ready(found.expect("a watch"))
 }
 
 /// Changes until the entry `path` is created, as `kind path` or `kind from>path`.
@@ -141,9 +157,9 @@ fn heartbeats_come_when_nothing_happens_and_a_reader_that_left_frees_its_place()
     assert_eq!(events.next_of_any_kind().map(|(name, _)| name).as_deref(), Some("heartbeat"));
     drop(events);
     for _ in 0..3 {
-        let held: Vec<Events> = (0..8).map(|_| watch(&sandbox, "")).collect();
+        let held: Vec<Events> = (0..8).map(|_| watch_in_turn(&sandbox)).collect();
         drop(held);
     }
-    let held: Vec<Events> = (0..12).map(|_| watch(&sandbox, "")).collect();
+    let held: Vec<Events> = (0..12).map(|_| watch_in_turn(&sandbox)).collect();
     assert_eq!(held.len(), 12);
 }

@@ -79,6 +79,14 @@ impl Slot {
     fn running(&self) -> MutexGuard<'_, Option<Arc<Running>>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Takes away the one that ended. Another start of that name may have put its own there.
+    fn clear(&self, ended: &watch::Receiver<bool>) {
+        let mut running = self.running();
+        if running.as_ref().is_some_and(|running| running.exited.same_channel(ended)) {
+            *running = None;
+        }
+    }
 }
 
 impl Running {
@@ -420,10 +428,12 @@ async fn watch_over(
         group.kill();
         group.remove().await;
     }
-    // Of this name only one can run, so what stands there is this one.
-    *slot.running() = None;
     drop((socket, place));
+    // Who waits for its end finds it gone; who has just put it there sees that it ended, or it is taken away after that.
+    let ended = exit.subscribe();
+    slot.clear(&ended);
     exit.send_replace(true);
+    slot.clear(&ended);
 }
 
 /// Asks the daemon for its health. The socket listens from the beginning, so the question waits for the daemon.

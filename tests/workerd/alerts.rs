@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use test_support::{Client, Receiver, Stack, StackOptions, eventually};
 
-const LIMIT: Duration = Duration::from_secs(30);
+const LIMIT: Duration = test_support::PATIENCE;
 
 fn stack(private_webhooks: bool) -> Stack {
     Stack::start(StackOptions { sweep_seconds: Some(1), private_webhooks, ..StackOptions::default() })

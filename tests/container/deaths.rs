@@ -57,7 +57,7 @@ async fn a_container_killed_in_the_middle_of_a_command_interrupts_it() {
         sandbox.call("startBackgroundProcess", json!({"name": "web", "command": "exec sleep 300"})).await.ok();
     let stream = long_command(&sandbox, &random_name("killed")).await;
     docker(&["kill", &stack.container_of(&sandbox).unwrap()]);
-    let problem = interrupted(stream, Duration::from_secs(30)).await;
+    let problem = interrupted(stream, PATIENCE).await;
     assert_eq!(problem["code"], "interrupted");
     starts_again(&sandbox, before).await;
     let old = json!({"processId": process["processId"]});

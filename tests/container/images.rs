@@ -19,9 +19,11 @@ async fn any_image_with_the_daemon_copied_in_is_a_sandbox() {
 async fn as_process_one_the_daemon_reaps_and_ends_when_asked() {
     let stack = ContainerStack::shared();
     let sandbox = stack.sandbox().await;
-    let orphans = "for i in 1 2 3 4 5 6 7 8 9 10; do (setsid sh -c 'sleep 0.2' &) ; done; sleep 1; \
-                   cat /proc/[0-9]*/stat | grep -c ' Z '; true";
-    assert_eq!(sandbox.sh(orphans).await, "0\n", "no zombies are left");
+    let orphans = "touch over; for i in 1 2 3 4 5 6 7 8 9 10; do (setsid sh -c 'sleep 0.2; echo >> over' &) ; done; \
+                   until [ $(wc -l < over) = 10 ]; do sleep 0.1; done; \
+                   until [ $(cat /proc/[0-9]*/stat | grep -c ' Z ') = 0 ]; do sleep 0.1; done";
+    let left = sandbox.exec(json!({"command": orphans, "timeout": 90})).await;
+    assert_eq!(left["exitCode"], 0, "no zombies are left: {left}");
     sandbox.sh("(trap '' TERM; exec sleep 300) >&- 2>&- & (setsid sleep 300 >&- 2>&- &); echo").await;
     let container = stack.container_of(&sandbox).unwrap();
     docker(&["kill", "--signal", "TERM", &container]);

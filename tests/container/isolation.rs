@@ -36,7 +36,8 @@ async fn two_sandboxes_share_nothing() {
     let marker = random_name("marker");
     one.sh(&format!(
         "echo secret > {marker}; echo secret > /tmp/{marker}; (exec -a {marker} sleep 60) >&- 2>&- & \
-         python3 -m http.server 8123 --bind 127.0.0.1 >/dev/null 2>&1 & sleep 1; curl -s http://127.0.0.1:8123 | grep -c {marker}"
+         python3 -m http.server 8123 --bind 127.0.0.1 >/dev/null 2>&1 & \
+         until curl -sf -o /dev/null http://127.0.0.1:8123; do sleep .1; done; curl -s http://127.0.0.1:8123 | grep -c {marker}"
     ))
     .await;
     let seen = other.sh("cat /proc/[0-9]*/cmdline | tr '\\0' ' '; ls -A / /tmp /workspace /dev/shm 2>&1").await;

@@ -237,7 +237,7 @@ async fn named_ones_mask(client: &Client, sandbox: &Sandbox, secrets: &Secrets) 
     let waited = sandbox.call("waitForProcess", wait).await;
     assert_eq!(waited.ok()["outcome"], "met");
     let mut late = arguments;
-    (late["command"], late["timeout"]) = (json!("echo $NAMED$NAMED_IN_SANDBOX; sleep 30"), json!(1));
+    (late["command"], late["timeout"]) = (json!("echo $NAMED$NAMED_IN_SANDBOX; sleep 30"), json!(5));
     let late = client.call("exec", &late).await;
     assert_eq!(late.problem(504, "timeout").details["stdout"], "[redacted][redacted]\n");
     let again = client.call("setSecret", &json!({ "name": "named", "value": secrets.named })).await;
@@ -272,7 +272,7 @@ async fn commands_mask(sandbox: &Sandbox, secrets: &Secrets) {
     let again = asked().await;
     assert_eq!(again.header("idempotency-replayed"), Some("true"));
     assert_eq!(again.ok()["stdout"], "[redacted] [redacted]\n");
-    let late = json!({ "command": "echo $APP_TOKEN$CALL_SECRET; sleep 30", "timeout": 1, "env": env });
+    let late = json!({ "command": "echo $APP_TOKEN$CALL_SECRET; sleep 30", "timeout": 5, "env": env });
     let problem = sandbox.call("exec", late).await.problem(504, "timeout");
     assert_eq!(problem.details["stdout"], "[redacted][redacted]\n");
     for wrong in [json!({ "CALL_SECRET": [secrets.of_call] }), json!({ format!("={}", secrets.of_call): "x" })] {

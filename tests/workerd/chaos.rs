@@ -14,6 +14,8 @@ use test_support::{
     sandbox_daemon_of, within,
 };
 
+use crate::concurrency::{MANY_STARTS, started};
+
 const CALLS: usize = 200;
 const CALLERS: usize = 8;
 const SANDBOXES: usize = 4;
@@ -222,9 +224,10 @@ async fn kills_at_random_moments_change_no_outcome_and_repeat_no_command() {
 
 /// Makes that many sandboxes at once, uses each, and ends them at once.
 async fn generation_of(stack: &Stack, count: usize) {
+    let _alone = MANY_STARTS.lock().await;
     let sandboxes: Vec<Sandbox> = (0..count).map(|_| stack.unmade_sandbox()).collect();
     let used = sandboxes.iter().map(|sandbox| async {
-        sandbox.client.call("createSandbox", &json!({ "id": sandbox.id })).await.ok();
+        started(&sandbox.client, "createSandbox", &json!({ "id": sandbox.id })).await;
         sandbox.sh("echo $SANDBOX_ID | tee id").await
     });
     for (sandbox, output) in sandboxes.iter().zip(join_all(used).await) {

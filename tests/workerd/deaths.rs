@@ -153,13 +153,13 @@ async fn workerd_killed_and_started_again_knows_what_it_knew() {
 async fn workerd_killed_during_a_start_leaves_no_sandbox_unlisted() {
     let stack = Stack::start(StackOptions::default());
     let sandbox = stack.unmade_sandbox();
-    let slow = test_support::Fault::Delays(Duration::from_millis(800));
+    let slow = test_support::Fault::Delays(Duration::from_secs(5));
     stack.proxy.inject_times(&sandbox.id, test_support::Operation::Start, slow, 1);
     let request = sandbox.client.request(reqwest::Method::POST, "/v1/tools/createSandbox");
     let pending = tokio::spawn(request.json(&json!({"id": sandbox.id})).send());
     let asked = || async {
         let listed = sandbox.client.call("listSandboxes", &json!({})).await.ok();
-        listed.to_string().contains(&sandbox.id).then_some(())
+        (listed.to_string().contains(&sandbox.id) && stack.proxy.delays(&sandbox.id) == 1).then_some(())
     };
     eventually("the start has begun and is listed", PATIENCE, asked).await;
     stack.worker().restart();
@@ -168,6 +168,9 @@ async fn workerd_killed_during_a_start_leaves_no_sandbox_unlisted() {
     assert!(listed.to_string().contains(&sandbox.id), "{listed}");
     sandbox.client.call("createSandbox", &json!({"id": sandbox.id})).await.ok();
     assert_eq!(sandbox.sh("echo usable").await, "usable\n");
+    // The first start is on its way though who asked for it is gone.
+    let over = || async { (stack.proxy.delays(&sandbox.id) == 0).then_some(()) };
+    eventually("the late start is over", PATIENCE, over).await;
     sandbox.call("destroySandbox", json!({})).await.ok();
     let gone = || async { find_by_argument(&sandbox.id).is_empty().then_some(()) };
     eventually("no process of it is left", PATIENCE, gone).await;

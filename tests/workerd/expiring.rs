@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use serde_json::{Value, json};
-use test_support::{Fault, Operation, Sandbox, Stack, StackOptions, eventually, find_by_argument, random_name};
-
-const LIMIT: Duration = Duration::from_secs(40);
+use test_support::{
+    Fault, Operation, PATIENCE, Sandbox, Stack, StackOptions, eventually, find_by_argument, random_name,
+};
 
 async fn is_listed(sandbox: &Sandbox) -> bool {
     let listed = sandbox.client.call("listSandboxes", &json!({"limit": 500})).await.ok();
@@ -14,7 +14,7 @@ async fn is_listed(sandbox: &Sandbox) -> bool {
 }
 
 async fn goes(sandbox: &Sandbox) {
-    eventually("it is gone", LIMIT, || async { (!is_listed(sandbox).await).then_some(()) }).await;
+    eventually("it is gone", PATIENCE, || async { (!is_listed(sandbox).await).then_some(()) }).await;
 }
 
 fn milliseconds(time: &Value) -> i64 {
@@ -30,7 +30,7 @@ async fn pass(moment: i64) {
 #[tokio::test]
 async fn a_sandbox_goes_when_its_time_is_over_though_it_is_used() {
     let stack = Stack::shared();
-    let sandbox = stack.sandbox_with(json!({"expiresAfter": 8, "keepAlive": true})).await;
+    let sandbox = stack.sandbox_with(json!({"expiresAfter": 20, "keepAlive": true})).await;
     let marker = random_name("expires");
     sandbox.sh(&format!("(exec -a {marker} sleep 300) >&- 2>&- & echo")).await;
     goes(&sandbox).await;
@@ -50,13 +50,13 @@ async fn a_sandbox_goes_when_its_time_is_over_though_it_is_used() {
 #[tokio::test]
 async fn an_expiry_moves_by_an_update_and_by_nothing_else() {
     let stack = Stack::shared();
-    let sandbox = stack.sandbox_with(json!({"expiresAfter": 15})).await;
+    let sandbox = stack.sandbox_with(json!({"expiresAfter": 30})).await;
     let at = |answer: &Value| milliseconds(&answer["expiresAt"]);
     let first = sandbox.call("getSandbox", json!({})).await.ok();
     sandbox.sh("true").await;
     sandbox.call("wakeSandbox", json!({})).await.ok();
     sandbox.client.call("listSandboxes", &json!({})).await.ok();
-    let again = sandbox.client.call("createSandbox", &json!({"id": sandbox.id, "expiresAfter": 15})).await.ok();
+    let again = sandbox.client.call("createSandbox", &json!({"id": sandbox.id, "expiresAfter": 30})).await.ok();
     assert_eq!(
         (again["created"].as_bool(), at(&again)),
         (Some(false), at(&first)),
@@ -76,7 +76,7 @@ async fn an_expiry_moves_by_an_update_and_by_nothing_else() {
 #[tokio::test]
 async fn renewals_at_the_moment_of_expiry_are_true_whichever_comes_first() {
     let stack = Stack::shared();
-    let sandboxes = join_all((0..8).map(|_| stack.sandbox_with(json!({"expiresAfter": 8})))).await;
+    let sandboxes = join_all((0..8).map(|_| stack.sandbox_with(json!({"expiresAfter": 30})))).await;
     let expires = join_all(sandboxes.iter().map(|one| one.call("getSandbox", json!({})))).await;
     let renewals = sandboxes.iter().zip(&expires).enumerate().map(|(number, (sandbox, told))| async move {
         let due = milliseconds(&told.ok()["expiresAt"]);
@@ -97,7 +97,7 @@ async fn renewals_at_the_moment_of_expiry_are_true_whichever_comes_first() {
 #[tokio::test]
 async fn a_sandbox_whose_time_was_over_while_the_worker_was_down_goes_without_being_asked_for() {
     let stack = Stack::start(StackOptions::default());
-    let mut sandbox = stack.sandbox_with(json!({"expiresAfter": 8})).await;
+    let mut sandbox = stack.sandbox_with(json!({"expiresAfter": 20})).await;
     let marker = random_name("down");
     sandbox.sh(&format!("(exec -a {marker} sleep 300) >&- 2>&- & echo")).await;
     let due = milliseconds(&sandbox.call("getSandbox", json!({})).await.ok()["expiresAt"]);
@@ -105,7 +105,7 @@ async fn a_sandbox_whose_time_was_over_while_the_worker_was_down_goes_without_be
     pass(due + 1000).await;
     stack.worker().restart();
     sandbox.client = stack.client();
-    eventually("its processes end", LIMIT, || async { find_by_argument(&marker).is_empty().then_some(()) }).await;
+    eventually("its processes end", PATIENCE, || async { find_by_argument(&marker).is_empty().then_some(()) }).await;
     goes(&sandbox).await;
 }
 
@@ -120,7 +120,7 @@ async fn what_exec_made_expires_unless_it_is_adopted() {
     let kept = sandbox.call("updateSandbox", json!({"sleepAfter": 1})).await.ok();
     assert_eq!(kept.get("expiresAt"), None, "{kept}");
     let asleep = || async { (sandbox.call("getSandbox", json!({})).await.ok()["state"] == "sleeping").then_some(()) };
-    eventually("it sleeps like any other", LIMIT, asleep).await;
+    eventually("it sleeps like any other", PATIENCE, asleep).await;
 }
 
 #[tokio::test]
@@ -147,8 +147,9 @@ async fn starts_that_keep_failing_say_what_to_do_and_the_next_good_one_is_a_star
 #[tokio::test]
 async fn a_host_that_does_not_answer_keeps_an_expired_sandbox_listed_until_it_does() {
     let stack = Stack::shared();
-    let sandbox = stack.sandbox_with(json!({"expiresAfter": 6})).await;
+    let sandbox = stack.unmade_sandbox();
     stack.proxy.inject_times(&sandbox.id, Operation::Destroy, Fault::ClosesAtOnce, 1);
+    sandbox.client.call("createSandbox", &json!({"id": sandbox.id, "expiresAfter": 15})).await.ok();
     goes(&sandbox).await;
     assert!(sandbox.requests(Operation::Destroy) >= 2, "it was tried again");
 }

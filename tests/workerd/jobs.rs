@@ -53,7 +53,7 @@ async fn a_call_whose_caller_does_not_wait_becomes_a_job() {
     // Without a sandbox one is made; what fails says why.
     let made = root.ended(&root.deferred("exec", &json!({ "command": "echo hi" })).await.job_id()).await;
     assert_eq!(made["output"]["stdout"], "hi\n", "{made}");
-    let late = json!({ "sandboxId": sandbox.id, "command": "echo so far; sleep 60", "timeout": 1 });
+    let late = json!({ "sandboxId": sandbox.id, "command": "echo so far; sleep 60", "timeout": 5 });
     let failed = root.ended(&root.deferred("exec", &late).await.job_id()).await;
     assert_eq!((&failed["state"], &failed["error"]["code"]), (&json!("failed"), &json!("timeout")), "{failed}");
     assert_eq!(failed["error"]["details"]["stdout"], "so far\n");
@@ -80,7 +80,9 @@ async fn what_is_wrong_or_cannot_be_a_job_is_answered_at_once() {
     let key = json!({ "name": "a test", "permissions": { "role": "operator" }, "limits": limits });
     let key = root.call("createKey", &key).await.ok();
     let operator = root.with_key(key["key"].as_str());
-    let answers = join_all((0..4).map(|_| async { operator.deferred("exec", &run(&sandbox, "sleep 3")).await })).await;
+    let command = "until [ -e go ]; do sleep 0.1; done";
+    let answers = join_all((0..4).map(|_| async { operator.deferred("exec", &run(&sandbox, command)).await })).await;
+    sandbox.sh("touch go").await;
     let jobs: Vec<&Answer> = answers.iter().filter(|answer| answer.status == 202).collect();
     assert_eq!(jobs.len(), 1);
     let refused = answers.iter().find(|answer| answer.status == 429).unwrap().problem(429, "quota_exceeded");
@@ -228,7 +230,7 @@ async fn a_job_that_did_not_succeed_is_begun_again_on_request_and_no_other() {
     };
     // It fails the first time, by its timeout, and not the second.
     let mut arguments = run(&sandbox, "echo x >> runs; [ $(wc -l < runs) = 2 ] || sleep 60; echo done");
-    arguments["timeout"] = json!(2);
+    arguments["timeout"] = json!(5);
     let id = root.deferred("exec", &arguments).await.job_id();
     assert_eq!(root.ended(&id).await["state"], "failed");
     let told = retry(id.clone()).await.ok();

@@ -120,7 +120,7 @@ async fn late_command(stack: &Stack, sandbox: &Sandbox) -> String {
     let id = stack.client().deferred("exec", &arguments).await.job_id();
     let is_sent = || async {
         let told = stack.client().get(&format!("/v1/jobs/{id}/status")).await.ok();
-        let is_on_its_way = stack.proxy.late(&sandbox.id, Operation::ExecStart) == 1;
+        let is_on_its_way = stack.proxy.delays(&sandbox.id) == 1;
         (is_on_its_way && told["state"] == "running").then_some(())
     };
     eventually("the attempt has begun, and its command is on its way", PATIENCE, is_sent).await;

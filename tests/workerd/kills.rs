@@ -5,11 +5,9 @@ use std::time::Duration;
 
 use reqwest::Method;
 use serde_json::{Value, json};
-use test_support::{Answer, Client, Stack, StackOptions, eventually, kill_process, random_name};
+use test_support::{Answer, Client, PATIENCE, Stack, StackOptions, eventually, kill_process, random_name};
 
 const KILLS: usize = 100;
-
-const LIMIT: Duration = Duration::from_secs(30);
 
 /// Timeout of a command, 35 s for a start, 25 s for telling, 15 s until the books may close it; and a slow machine.
 const CLOSED: Duration = Duration::from_secs(2 + 35 + 25 + 15 + 60);
@@ -53,17 +51,17 @@ async fn a_hundred_kills_between_act_and_settle_repeat_nothing_and_leave_no_reco
         let killed = stack.worker().workerd_pid();
         let kill = async {
             let acted = || async { (round.runs(&workspace) > 0).then_some(()) };
-            eventually("the command acts", LIMIT, acted).await;
+            eventually("the command acts", PATIENCE, acted).await;
             kill_process(killed);
         };
         tokio::join!(round.ask(&client), kill);
-        eventually("workerd is back", LIMIT, || async { stack.worker().is_back(killed).then_some(()) }).await;
+        eventually("workerd is back", PATIENCE, || async { stack.worker().is_back(killed).then_some(()) }).await;
         let answers = || async {
             let answer = round.ask(&stack.client()).await?;
             (answer.status == 200 || ["in_progress", "outcome_unknown"].contains(&answer.any_problem().code.as_str()))
                 .then_some(())
         };
-        eventually("asking again is answered", LIMIT, answers).await;
+        eventually("asking again is answered", PATIENCE, answers).await;
         assert_eq!(round.runs(&workspace), 1, "{}", round.file);
     }
     let root = stack.client();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use reqwest::Method;
 use serde_json::{Value, json};
-use test_support::{Answer, Client, PATIENCE, Stack, eventually, random_name};
+use test_support::{Answer, Client, PATIENCE, Stack, eventually, random_name, within};
 
 const MODERN: &str = "2026-07-28";
 
@@ -252,12 +252,23 @@ async fn answers_come_in_the_form_that_is_asked_for() {
 async fn progress_is_told_where_a_token_was_given_and_the_result_comes_last() {
     let (stack, client) = stack();
     let sandbox = stack.sandbox().await;
-    let command = "for i in 1 2 3; do echo step$i; sleep 0.3; done";
-    let arguments = json!({ "sandboxId": sandbox.id, "command": command });
+    sandbox.sh("mkfifo gate").await;
+    let command = "for i in 1 2 3; do echo step$i; read x < gate; done";
+    let arguments = json!({ "sandboxId": sandbox.id, "command": command, "timeout": 300 });
     let params = json!({ "name": "exec", "arguments": arguments, "_meta": { "progressToken": "t1" } });
-    let answer = legacy(&client, "tools/call", params).await;
-    assert!(answer.header("content-type").unwrap().starts_with("text/event-stream"));
-    let text = answer.text();
+    let request = client.request(Method::POST, "/mcp").header("accept", "application/json, text/event-stream");
+    let request = request.header("mcp-protocol-version", "2025-06-18").json(&message("tools/call", &params));
+    let mut response = request.send().await.unwrap();
+    assert!(response.headers()["content-type"].to_str().unwrap().starts_with("text/event-stream"));
+    let mut text = String::new();
+    for step in ["step1", "step2", "step3"] {
+        while !text.contains(step) {
+            let piece = within("each step is told", PATIENCE, response.chunk()).await.unwrap();
+            text.push_str(&String::from_utf8_lossy(&piece.expect("the stream goes on")));
+        }
+        sandbox.sh("echo on > gate").await;
+    }
+    text.push_str(&within("the result", PATIENCE, response.text()).await.unwrap());
     let data = text.lines().filter_map(|line| line.strip_prefix("data: "));
     let messages: Vec<Value> = data.map(|data| serde_json::from_str(data).unwrap()).collect();
     let (last, told) = messages.split_last().unwrap();
@@ -266,7 +277,7 @@ async fn progress_is_told_where_a_token_was_given_and_the_result_comes_last() {
         (&json!(7), &json!("step1\nstep2\nstep3\n"))
     );
     let numbers: Vec<u64> = told.iter().map(|each| each["params"]["progress"].as_u64().unwrap()).collect();
-    assert!(numbers.len() >= 2 && numbers.is_sorted(), "{text}");
+    assert!(numbers.len() >= 3 && numbers.is_sorted(), "{text}");
     assert!(
         told.iter().all(|each| each["method"] == "notifications/progress" && each["params"]["progressToken"] == "t1")
     );

@@ -1,17 +1,12 @@
 //! `notifications/cancelled` of the earlier revisions of MCP: a message of its own ends the one open call that it means.
 
-use std::time::Duration;
-
 use reqwest::{Method, Response};
 use serde_json::{Value, json};
-use test_support::{Answer, Client, Sandbox, Stack, eventually, find_by_argument, random_name, within};
+use test_support::{Answer, Client, PATIENCE, Sandbox, Stack, eventually, find_by_argument, random_name, within};
 
 use crate::mcp::sent;
 
 const VERSION: (&str, &str) = ("mcp-protocol-version", "2025-06-18");
-
-/// For a busy machine.
-const LIMIT: Duration = Duration::from_secs(40);
 
 fn call(id: &Value, tool: &str, arguments: &Value, progress: bool) -> Value {
     let mut params = json!({ "name": tool, "arguments": arguments });
@@ -40,11 +35,11 @@ impl Running {
     }
 
     async fn begun(&self) {
-        eventually("the command runs", LIMIT, async || self.runs().then_some(())).await;
+        eventually("the command runs", PATIENCE, async || self.runs().then_some(())).await;
     }
 
     async fn gone(&self) {
-        eventually("the command is gone", LIMIT, async || (!self.runs()).then_some(())).await;
+        eventually("the command is gone", PATIENCE, async || (!self.runs()).then_some(())).await;
     }
 }
 
@@ -60,7 +55,7 @@ async fn open(client: &Client, headers: &[(&str, &str)], body: Value) -> Respons
 async fn goes_on(response: &mut Response) {
     let mut told = String::new();
     while told.matches("still running").count() < 3 {
-        let piece = within("the call tells that it still runs", LIMIT, response.chunk()).await.unwrap();
+        let piece = within("the call tells that it still runs", PATIENCE, response.chunk()).await.unwrap();
         told.push_str(&String::from_utf8_lossy(&piece.expect("the stream goes on")));
     }
 }
@@ -73,7 +68,7 @@ fn asked(client: &Client, id: &Value, arguments: &Value) -> tokio::task::JoinHan
 
 /// The rest of a stream, once it has ended.
 async fn rest(response: Response) -> String {
-    within("the stream ends", LIMIT, response.text()).await.expect("the stream ends by itself")
+    within("the stream ends", PATIENCE, response.text()).await.expect("the stream ends by itself")
 }
 
 async fn cancel(client: &Client, headers: &[(&str, &str)], id: &Value) -> Answer {
@@ -87,7 +82,7 @@ async fn outcome(client: &Client, call_id: &str) -> Value {
         let call = found["calls"][0].clone();
         (call["result"] != "open").then_some(call)
     };
-    eventually("the books have the outcome", LIMIT, look).await
+    eventually("the books have the outcome", PATIENCE, look).await
 }
 
 #[tokio::test]
@@ -122,7 +117,7 @@ async fn a_cancelled_call_that_is_answered_whole_says_that_it_was_cancelled() {
     let waiting = asked(&client, &id, &running.arguments);
     running.begun().await;
     assert_eq!(cancel(&client, &[VERSION], &id).await.status, 202);
-    let result = within("the call is answered", LIMIT, waiting).await.unwrap().ok()["result"].clone();
+    let result = within("the call is answered", PATIENCE, waiting).await.unwrap().ok()["result"].clone();
     let problem = &result["_meta"]["cloudflare-ops/problem"];
     assert_eq!((&result["isError"], &problem["code"]), (&json!(true), &json!("interrupted")), "{result}");
     assert_eq!(
@@ -141,7 +136,7 @@ async fn a_call_that_is_a_job_while_its_caller_waits_is_cancelled_with_it() {
     let waiting = asked(&client, &id, &running.arguments);
     running.begun().await;
     assert_eq!(cancel(&client, &[VERSION], &id).await.status, 202);
-    let result = within("the call is answered", LIMIT, waiting).await.unwrap().ok()["result"].clone();
+    let result = within("the call is answered", PATIENCE, waiting).await.unwrap().ok()["result"].clone();
     assert_eq!(result["isError"], true, "{result}");
     running.gone().await;
     let jobs = client.call("listJobs", &json!({ "sandboxId": sandbox.id })).await.ok();

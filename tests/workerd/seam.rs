@@ -1,26 +1,21 @@
 //! Faults between the Worker and a sandbox. Whatever happens there, the caller gets an answer in time that is true.
 
-use std::time::Duration;
-
 use reqwest::Method;
 use serde_json::{Value, json};
 use test_support::{Answer, Fault, Operation, PATIENCE, Sandbox, Stack, Terminal, random_name, within};
 
-/// Longest wait for an answer about a command whose own timeout is a second.
-const LIMIT: Duration = Duration::from_secs(45);
-
 /// Buffered and streamed calls of one command, each as the problem it must end in.
 async fn problems(sandbox: &Sandbox, arguments: Value) -> Vec<Value> {
-    let buffered = within("a buffered answer", LIMIT, sandbox.call("exec", arguments.clone())).await;
+    let buffered = within("a buffered answer", PATIENCE, sandbox.call("exec", arguments.clone())).await;
     buffered.any_problem();
-    let streamed = within("the end of a stream", LIMIT, sandbox.exec_streamed(arguments)).await;
+    let streamed = within("the end of a stream", PATIENCE, sandbox.exec_streamed(arguments)).await;
     vec![buffered.json(), streamed.error().clone()]
 }
 
 /// Buffered and streamed calls of one command, each as its output or its problem.
 async fn outcomes(sandbox: &Sandbox, arguments: Value) -> Vec<Value> {
-    let buffered = within("a buffered answer", LIMIT, sandbox.call("exec", arguments.clone())).await;
-    let streamed = within("the end of a stream", LIMIT, sandbox.exec_streamed(arguments)).await;
+    let buffered = within("a buffered answer", PATIENCE, sandbox.call("exec", arguments.clone())).await;
+    let streamed = within("the end of a stream", PATIENCE, sandbox.exec_streamed(arguments)).await;
     let (Terminal::Result(end) | Terminal::Error(end)) = streamed.terminal;
     vec![buffered.json(), end]
 }
@@ -92,7 +87,7 @@ async fn a_stream_that_breaks_is_no_success() {
     let stack = Stack::shared();
     let sandbox = stack.sandbox().await;
     stack.proxy.inject(&sandbox.id, Operation::Exec, Fault::ClosesAfterFirstOutput);
-    let arguments = json!({"command": "echo first; sleep 0.2; echo second; exit 3", "timeout": 2});
+    let arguments = json!({"command": "echo first; sleep 0.2; echo second; exit 3", "timeout": 5});
     for outcome in outcomes(&sandbox, arguments).await {
         true_or_unknown(&outcome, 3, "first\nsecond\n");
     }
@@ -104,7 +99,8 @@ async fn a_stream_that_breaks_once_is_found_again_or_its_outcome_is_unknown() {
     let sandbox = stack.sandbox().await;
     stack.proxy.inject_times(&sandbox.id, Operation::ExecStart, Fault::ClosesAfterFirstOutput, 1);
     let transcript =
-        within("the end", LIMIT, sandbox.exec_streamed(json!({"command": "echo first; sleep 0.5; echo second"}))).await;
+        within("the end", PATIENCE, sandbox.exec_streamed(json!({"command": "echo first; sleep 0.5; echo second"})))
+            .await;
     match &transcript.terminal {
         Terminal::Result(output) => {
             assert_eq!(output["stdout"], "first\nsecond\n");
@@ -129,7 +125,7 @@ async fn a_stream_that_falls_silent_is_given_up() {
     let stack = Stack::shared();
     let sandbox = stack.sandbox().await;
     stack.proxy.inject(&sandbox.id, Operation::Exec, Fault::FallsSilent);
-    for outcome in outcomes(&sandbox, json!({"command": "echo out; sleep 0.1; exit 3", "timeout": 1})).await {
+    for outcome in outcomes(&sandbox, json!({"command": "echo out; sleep 0.1; exit 3", "timeout": 5})).await {
         true_or_unknown(&outcome, 3, "out\n");
     }
 }
@@ -141,7 +137,7 @@ async fn another_boot_in_the_middle_of_a_command_interrupts_it() {
     stack.proxy.inject_times(&sandbox.id, Operation::ExecStart, Fault::ClosesAfterFirstOutput, 1);
     stack.proxy.inject(&sandbox.id, Operation::Exec, Fault::StaleGeneration);
     let arguments = json!({"command": "echo begun; sleep 1; echo ended", "timeout": 5});
-    let transcript = within("the end of a stream", LIMIT, sandbox.exec_streamed(arguments)).await;
+    let transcript = within("the end of a stream", PATIENCE, sandbox.exec_streamed(arguments)).await;
     let problem = transcript.error();
     let code = problem["code"].as_str().unwrap();
     assert!(["interrupted", "outcome_unknown"].contains(&code), "{problem}");
@@ -200,11 +196,11 @@ async fn a_start_that_fails_says_why_and_can_be_tried_again() {
     let body = json!({"code": "unavailable", "message": "no more sandboxes on this host"});
     stack.proxy.inject(&sandbox.id, Operation::Start, Fault::Answers(503, body));
     let create = || sandbox.client.call("createSandbox", &json!({"id": sandbox.id}));
-    let answer = within("a refusal", LIMIT, create()).await;
+    let answer = within("a refusal", PATIENCE, create()).await;
     let problem = answer.problem(503, "sandbox_unavailable");
     assert!(problem.retryable && problem.headers.contains_key("retry-after"), "{problem:?}");
     assert!(problem.detail.contains("no more sandboxes"), "{}", problem.detail);
-    let gone = within("an answer", LIMIT, sandbox.call("getSandbox", json!({}))).await;
+    let gone = within("an answer", PATIENCE, sandbox.call("getSandbox", json!({}))).await;
     gone.problem(404, "not_found");
     stack.proxy.heal(&sandbox.id);
     create().await.ok();
@@ -231,7 +227,7 @@ async fn a_host_that_refuses_the_workers_token_is_no_fault_of_the_caller() {
     let sandbox = stack.sandbox().await;
     let body = json!({"code": "unauthenticated", "message": "another token"});
     stack.proxy.inject(&sandbox.id, Operation::Any, Fault::Answers(401, body));
-    let answer = within("a refusal", LIMIT, sandbox.call("exec", json!({"command": "true", "timeout": 1}))).await;
+    let answer = within("a refusal", PATIENCE, sandbox.call("exec", json!({"command": "true", "timeout": 1}))).await;
     let problem = answer.any_problem();
     assert!(answer.status >= 500, "{} {}", answer.status, problem.code);
 }

@@ -377,7 +377,7 @@ async fn a_key_uses_the_secrets_that_it_may() {
 async fn a_schedule_names_a_secret_and_gets_its_value_of_then() {
     let (root, sandbox) = (Stack::shared().client(), Stack::shared().sandbox().await);
     let mut secret = Secret::set(&root).await;
-    let at = cloudflare_ops::platform::rfc3339(crate::schedules::now() + 4_000);
+    let at = cloudflare_ops::platform::rfc3339(crate::schedules::soon());
     let asked = json!({ "name": "a test", "tool": "exec", "arguments": secret.exec(&sandbox, ALMOST), "at": at });
     let made = root.call("createSchedule", &asked).await.ok();
     secret.replace(&root).await;

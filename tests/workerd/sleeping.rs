@@ -5,10 +5,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use reqwest::Method;
 use serde_json::{Value, json};
-use test_support::{Sandbox, Stack, StackOptions, eventually, find_by_argument, random_name, within};
-
-/// Longest wait for an alarm on a busy machine.
-const LIMIT: Duration = Duration::from_secs(40);
+use test_support::{PATIENCE, Sandbox, Stack, StackOptions, eventually, find_by_argument, random_name, within};
 
 async fn told(sandbox: &Sandbox) -> Value {
     sandbox.call("getSandbox", json!({})).await.ok()
@@ -16,19 +13,19 @@ async fn told(sandbox: &Sandbox) -> Value {
 
 async fn sleeps(sandbox: &Sandbox) {
     let asleep = || async { (told(sandbox).await["state"] == "sleeping").then_some(()) };
-    eventually("it sleeps", LIMIT, asleep).await;
+    eventually("it sleeps", PATIENCE, asleep).await;
 }
 
 #[tokio::test]
 async fn an_unused_sandbox_sleeps_though_it_is_asked_about_and_its_next_use_wakes_it() {
     let stack = Stack::shared();
-    let sandbox = stack.sandbox_with(json!({"sleepAfter": 4, "env": {"A": "1"}})).await;
+    let sandbox = stack.sandbox_with(json!({"sleepAfter": 15, "env": {"A": "1"}})).await;
     let marker = random_name("server");
     sandbox.sh(&format!("echo kept > file; (exec -a {marker} sleep 300) >&- 2>&- & echo")).await;
     let first = told(&sandbox).await;
     assert_eq!(
         (&first["sleepAfter"], &first["keepAlive"], &first["startReason"]),
-        (&json!(4), &json!(false), &json!("created"))
+        (&json!(15), &json!(false), &json!("created"))
     );
     sleeps(&sandbox).await;
     assert!(find_by_argument(&marker).is_empty(), "a background process that nobody calls keeps nothing awake");
@@ -145,9 +142,9 @@ async fn a_command_right_after_a_stop_runs_in_a_new_generation() {
 async fn a_stop_interrupts_what_runs_and_starts_nothing() {
     let sandbox = Stack::shared().sandbox().await;
     let mut stream = sandbox.open_stream(json!({"command": "echo begun; sleep 300", "timeout": 600})).await;
-    assert_eq!(within("the first output", LIMIT, stream.next()).await.unwrap().name, "stdout");
+    assert_eq!(within("the first output", PATIENCE, stream.next()).await.unwrap().name, "stdout");
     sandbox.call("stopSandbox", json!({})).await.ok();
-    let end = within("the end of the stream", LIMIT, stream.transcript()).await;
+    let end = within("the end of the stream", PATIENCE, stream.transcript()).await;
     assert_eq!(
         (&end.error()["code"], &end.error()["retryable"]),
         (&json!("interrupted"), &json!(false)),

@@ -3,7 +3,7 @@
 use futures_util::future::join_all;
 use reqwest::Method;
 use serde_json::{Value, json};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use test_support::{Client, PATIENCE, Stack, eventually, random_name};
 
 async fn key(client: &Client, role: &str) -> (String, Client) {
@@ -43,10 +43,12 @@ async fn what_a_key_used_is_told_by_tool_and_costs_what_the_prices_say() {
     let sandbox = stack.unmade_sandbox();
     client.call("createSandbox", &json!({ "id": sandbox.id })).await.ok();
     let slow = json!({ "sandboxId": sandbox.id, "command": "sleep 1; head -c 2000 /dev/zero | tr '\\0' x" });
+    let began = Instant::now();
     client.call("exec", &slow).await.ok();
     client.stream("exec", &slow).await.transcript().await;
     let killed = json!({ "sandboxId": sandbox.id, "command": "sleep 9", "timeout": 1 });
     client.call("exec", &killed).await.problem(504, "timeout");
+    let elapsed = began.elapsed().as_secs_f64();
     client
         .call("exec", &json!({ "sandboxId": random_name("none"), "command": "true" }))
         .await
@@ -63,7 +65,7 @@ async fn what_a_key_used_is_told_by_tool_and_costs_what_the_prices_say() {
     let found = settled(&root, &key_id, 9).await;
     let exec = row(&found, "exec");
     assert_eq!((&exec["calls"], &exec["failures"]), (&json!(4), &json!(2)), "{exec}");
-    assert!((3.0..6.0).contains(&number(exec, "execSeconds")), "{exec}");
+    assert!((3.0..elapsed).contains(&number(exec, "execSeconds")), "{elapsed} s: {exec}");
     // Output of the buffered call; of the streamed one twice, in its pieces and in its result.
     assert!((6_000.0..9_000.0).contains(&number(exec, "bytesOut")), "{exec}");
     assert_eq!(row(&found, "createKey")["failures"], 1);
@@ -97,11 +99,19 @@ async fn what_a_key_used_is_told_by_tool_and_costs_what_the_prices_say() {
 async fn parallel_calls_are_counted_exactly_and_pages_hold_them_all() {
     let stack = Stack::shared();
     let root = stack.client();
-    let (key_id, client) = key(&root, "viewer").await;
     let nothing = json!({ "limit": 1 });
-    join_all((0..100).map(|number| client.call(if number % 2 == 0 { "listSandboxes" } else { "listKeys" }, &nothing)))
-        .await;
-    let found = settled(&root, &key_id, 100).await;
+    let day = || crate::schedules::now() / 86_400_000;
+    // All in one day.
+    let (key_id, client, found) = loop {
+        let today = day();
+        let (key_id, client) = key(&root, "viewer").await;
+        let tool = |number: i32| if number % 2 == 0 { "listSandboxes" } else { "listKeys" };
+        join_all((0..100).map(|number| client.call(tool(number), &nothing))).await;
+        let found = settled(&root, &key_id, 100).await;
+        if day() == today {
+            break (key_id, client, found);
+        }
+    };
     for tool in ["listSandboxes", "listKeys"] {
         assert_eq!((&row(&found, tool)["calls"], &row(&found, tool)["failures"]), (&json!(50), &json!(0)));
     }

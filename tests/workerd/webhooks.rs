@@ -109,7 +109,7 @@ async fn a_jobs_whole_life_is_told_in_order_and_signed() {
     assert_eq!(listed, all.iter().map(Received::id).collect::<Vec<_>>());
     // One that fails, and is retried.
     let mut arguments = run(&sandbox, "[ -e again ] || { touch again; sleep 60; }");
-    arguments["timeout"] = json!(1);
+    arguments["timeout"] = json!(5);
     let job = root.deferred("exec", &arguments).await.job_id();
     let all = told(&receiver, &job, &["job.created", "job.running", "job.failed"]).await;
     assert_eq!(all[2].json()["data"]["errorCode"], "timeout");

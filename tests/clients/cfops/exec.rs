@@ -2,15 +2,11 @@
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
-use std::time::Duration;
 
 use serde_json::{Value, json};
-use test_support::{Sandbox, Stack, eventually, find_by_argument, interrupt_process, random_name};
+use test_support::{PATIENCE, Sandbox, Stack, eventually, find_by_argument, interrupt_process, random_name};
 
 use super::{Home, end, start};
-
-/// Grace time, a heartbeat, and room for a busy machine.
-const LIMIT: Duration = Duration::from_secs(45);
 
 async fn sandbox() -> (Home, Sandbox) {
     (Home::logged_in(), Stack::shared().sandbox().await)
@@ -90,7 +86,7 @@ async fn control_c_ends_the_command_in_its_sandbox() {
         interrupt_process(child.id());
         assert_eq!(end(child).code(), 130, "it ends as the signal says, so that a shell's loop ends too");
         let gone = || async { find_by_argument(&marker).is_empty().then_some(()) };
-        eventually("the command has ended", LIMIT, gone).await;
+        eventually("the command has ended", PATIENCE, gone).await;
     }
 }
 
@@ -106,16 +102,16 @@ async fn a_reader_that_leaves_ends_it() {
     let ran = end(child);
     assert_eq!((ran.code(), ran.stderr().as_str()), (141, ""));
     let gone = || async { find_by_argument(&marker).is_empty().then_some(()) };
-    eventually("the command has ended", LIMIT, gone).await;
+    eventually("the command has ended", PATIENCE, gone).await;
 }
 
 #[tokio::test]
 async fn a_timeout_has_its_own_code_and_what_was_written_came_before() {
     let (home, sandbox) = sandbox().await;
-    let ran = home.run(&["exec", "-s", &sandbox.id, "--timeout", "1", "echo before; sleep 60"]);
+    let ran = home.run(&["exec", "-s", &sandbox.id, "--timeout", "5", "echo before; sleep 60"]);
     assert_eq!((ran.code(), ran.stdout().as_str()), (124, "before\n"));
     assert!(ran.stderr().contains("error: Timed out (timeout, 504)") && ran.stderr().contains("--timeout"), "{ran:?}");
-    let ran = home.run(&["exec", "--json", "-s", &sandbox.id, "--timeout", "1", "echo before; sleep 60"]);
+    let ran = home.run(&["exec", "--json", "-s", &sandbox.id, "--timeout", "5", "echo before; sleep 60"]);
     let problem: Value = serde_json::from_str(&ran.failed(124)).unwrap();
     assert_eq!((&problem["code"], &problem["details"]["stdout"]), (&json!("timeout"), &json!("before\n")));
 }

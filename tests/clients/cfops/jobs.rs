@@ -67,7 +67,7 @@ async fn the_steps_of_a_pipeline_are_named_over_what_they_wrote_where_that_is_as
 async fn a_job_that_did_not_end_by_itself_has_the_exit_code_of_its_error() {
     let home = Home::logged_in();
     let sandbox = Stack::shared().sandbox().await;
-    let late = home.run(&["jobs", "logs", "-f", &job(&sandbox, "echo begun; sleep 60", 1).await]);
+    let late = home.run(&["jobs", "logs", "-f", &job(&sandbox, "echo begun; sleep 60", 5).await]);
     assert!(late.code() == 124 && late.stdout() == "begun\n", "{late:?}");
     let missing = home.run(&["jobs", "logs", "-f", "none-such"]);
     assert!(missing.code() == 122 && missing.stderr().contains("none-such"), "{missing:?}");

@@ -109,7 +109,7 @@ pub const CASES: &[Case] = &[
     case(
         "a timeout is told with what was written",
         "exec",
-        r#"{"command": "echo before; sleep 300", "timeout": 1}"#,
+        r#"{"command": "echo before; sleep 300", "timeout": 5}"#,
         Problem(504, "timeout"),
     ),
     case(

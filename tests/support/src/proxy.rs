@@ -74,8 +74,8 @@ impl Seen {
 struct State {
     rules: Vec<Rule>,
     seen: Vec<Seen>,
-    /// Those that wait, or waited, before they go on.
-    late: Vec<Seen>,
+    /// Names of the sandboxes of the requests that wait, or went on and have no answer yet.
+    delayed: Vec<String>,
 }
 
 /// Handle of a running proxy.
@@ -129,11 +129,9 @@ impl FaultProxy {
         self.state().seen.iter().filter(|seen| names(&seen.sandbox, sandbox)).cloned().collect()
     }
 
-    /// How many requests of that kind for that sandbox were taken up whole by a [`Fault::Delays`]: they arrive, whatever
-    /// becomes of their sender.
-    pub fn late(&self, sandbox: &str, operation: Operation) -> usize {
-        let is_meant = |seen: &&Seen| names(&seen.sandbox, sandbox) && seen.is(operation);
-        self.state().late.iter().filter(is_meant).count()
+    /// How many requests about a sandbox are delayed, and not answered by the host yet; their senders may be gone.
+    pub fn delays(&self, sandbox: &str) -> usize {
+        self.state().delayed.iter().filter(|name| names(name, sandbox)).count()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -192,14 +190,18 @@ impl FaultProxy {
     ) -> Result<Response<Body>, Failure> {
         let (head, body) = request.into_parts();
         let request = Request::from_parts(head, whole(body.collect().await.map_err(failure)?.to_bytes()));
-        self.state().late.push(seen.clone());
+        self.state().delayed.push(seen.sandbox.clone());
         let late = tokio::spawn(async move {
             tokio::time::sleep(time).await;
             let answer = match seen.is(Operation::Start) {
                 true => self.forward_start(request, &mut seen).await,
                 false => self.forward(request).await,
             };
-            self.state().seen.push(seen);
+            let mut state = self.state();
+            if let Some(index) = state.delayed.iter().position(|name| *name == seen.sandbox) {
+                state.delayed.swap_remove(index);
+            }
+            state.seen.push(seen);
             answer
         });
         late.await.map_err(failure)?

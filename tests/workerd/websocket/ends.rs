@@ -1,15 +1,10 @@
 //! Calls that are cancelled, and clients that vanish.
 
-use std::time::Duration;
-
 use serde_json::json;
-use test_support::{Stack, eventually, find_by_argument, random_name};
+use test_support::{PATIENCE, Stack, eventually, find_by_argument, random_name};
 
-/// A heartbeat, and room for a busy machine.
-const LIMIT: Duration = Duration::from_secs(45);
-
-async fn gone(marker: &str, limit: Duration) {
-    eventually("the command has ended", limit, || async { find_by_argument(marker).is_empty().then_some(()) }).await;
+async fn gone(marker: &str) {
+    eventually("the command has ended", PATIENCE, || async { find_by_argument(marker).is_empty().then_some(()) }).await;
 }
 
 #[tokio::test]
@@ -28,7 +23,7 @@ async fn cancel_kills_a_silent_command_and_its_end_confirms_it() {
     // When that was told, it was so.
     assert!(find_by_argument(&marker).is_empty());
     let request = json!({ "requestId": told.last["error"]["requestId"] });
-    let books = eventually("the call is settled", LIMIT, || async {
+    let books = eventually("the call is settled", PATIENCE, || async {
         let books = sandbox.client.call("getAuditLog", &request).await.ok();
         books["calls"][0]["code"].is_string().then_some(books)
     })
@@ -47,7 +42,7 @@ async fn cancel_right_after_invoke_ends_it_too() {
         socket.invoke("1", "exec", &params).await;
         socket.send(&json!({ "type": "cancel", "id": "1" })).await;
         socket.end_of("1").await.problem("interrupted");
-        gone(&marker, LIMIT).await;
+        gone(&marker).await;
     }
 }
 
@@ -71,7 +66,7 @@ async fn a_client_that_vanishes_takes_its_commands_with_it() {
         } else {
             drop(socket);
         }
-        gone(&marker, LIMIT).await;
+        gone(&marker).await;
     }
 }
 
@@ -87,5 +82,5 @@ async fn a_client_that_stopped_to_ping_is_taken_for_gone() {
     socket.event_of("1").await;
     // The connection stands, and nothing comes through it.
     assert_eq!(socket.closed().await.0, 4410);
-    gone(&marker, LIMIT).await;
+    gone(&marker).await;
 }

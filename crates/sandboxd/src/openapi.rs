@@ -59,7 +59,7 @@ mod tests {
         let count = ids.len();
         ids.sort();
         ids.dedup();
-        assert_eq!((ids.len(), count), (32, 32));
+        assert_eq!((ids.len(), count), (33, 33));
     }
 
     #[test]

@@ -186,7 +186,8 @@ impl Exec {
                 }
                 // Not knowing which boot that was, asking again could run the command a second time.
                 if self.boot_id.is_none() {
-                    Broken::final_error(error.detail("reason", UNRESPONSIVE))
+                    let is_told = error.details.contains_key("reason");
+                    Broken::final_error(if is_told { error } else { error.detail("reason", UNRESPONSIVE) })
                 } else {
                     Broken::passing(error.cause.unwrap_or(error.message))
                 }
@@ -267,10 +268,14 @@ impl Exec {
     }
 }
 
-/// Whether the outcome is unknown because the sandbox did not answer: asked later, it may tell.
+/// Whether the outcome of a command is unknown because its sandbox or the object of that did not answer: asked later, it may tell.
 pub fn may_be_told_later(error: &Error) -> bool {
-    let is_unknown = matches!(error.code, ErrorCode::OutcomeUnknown | ErrorCode::ObjectUnavailable);
-    is_unknown && error.details.get("reason").is_some_and(|reason| reason == UNRESPONSIVE)
+    match error.code {
+        ErrorCode::OutcomeUnknown => error.details.get("reason").is_some_and(|reason| reason == UNRESPONSIVE),
+        // Its object was reset in the middle; of a start of the sandbox this tells no exec.
+        ErrorCode::ObjectUnavailable => error.details.contains_key("execId"),
+        _ => false,
+    }
 }
 
 /// Has a command and all its children killed, and waits until they are seen to be gone.

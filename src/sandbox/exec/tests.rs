@@ -7,7 +7,7 @@ use futures_util::FutureExt;
 use futures_util::future::{LocalBoxFuture, ready};
 use sandbox_api::{EndedBy, ExecExit, ExecRequest};
 
-use super::Exec;
+use super::{Exec, may_be_told_later};
 use crate::doubles::{Answer, End, Script};
 use crate::error::{Error, ErrorCode, Result};
 use crate::events::{Channel, Event, EventSink, Process, ReaderGone, Resumed};
@@ -193,6 +193,20 @@ fn a_reset_of_the_object_in_the_middle_of_a_command_is_bridged_and_one_at_its_st
     let told = run(vec![reset(), stream(&[started(), exit(0)], End::Clean)]);
     assert_eq!(code(&told), Some(ErrorCode::ObjectUnavailable), "nobody knows whether it began, or where");
     assert_eq!(told.requests.len(), 1);
+}
+
+#[test]
+fn what_was_not_answered_may_be_told_later_and_what_is_over_is_not() {
+    let later = |refusal: Error| may_be_told_later(&run(vec![Answer::Refuse(refusal)]).result.unwrap_err());
+    let reset = Error::new(ErrorCode::ObjectUnavailable, "reset").detail("reason", "reset");
+    assert!(!may_be_told_later(&reset), "no command is named");
+    assert!(later(reset.clone()));
+    assert_eq!(run(vec![Answer::Refuse(reset)]).result.unwrap_err().details["reason"], "reset");
+    assert!(later(Error::new(ErrorCode::OutcomeUnknown, "no answer")));
+    assert!(!later(Error::new(ErrorCode::SandboxUnavailable, "no room")), "it did not begin");
+    let forgotten = Error::new(ErrorCode::NotFound, "no such exec").detail("reason", "not_found");
+    let run = run(vec![stream(&[started()], End::Broken), Answer::Refuse(forgotten)]);
+    assert!(!may_be_told_later(&run.result.unwrap_err()), "the daemon does not know it any more");
 }
 
 #[test]

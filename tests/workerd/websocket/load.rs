@@ -51,7 +51,7 @@ async fn who_sends_without_reading_is_closed() {
     // Its answers are longer than the message, and are never read.
     let bad = format!(r#"{{"type":"cancel","id":"{}"}}"#, "x".repeat(128));
     let mut sent = 0;
-    while sent < 1_000_000 && socket.try_send_text(&bad).await {
+    while sent < 100_000 && socket.try_send_text(&bad).await {
         sent += 1;
     }
     // What was sent may wait in the machine's buffers. Whoever reads before it was all looked at takes the answers after all.

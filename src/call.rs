@@ -7,14 +7,15 @@ use futures_util::FutureExt;
 use serde_json::{Value, json};
 
 use self::answer::{Measured, mask, spent};
+use self::asked::Asked;
 use self::cancel::Cancellable;
 use self::deferred::{known_job, new_job, waited};
 use self::secrets::redactor;
 use crate::error::{Error, ErrorCode, Result};
 use crate::events::{Event, EventSink, NoEvents, RedactingSink, Resumed};
-use crate::guardrails::{Execution, RateClass, Role};
+use crate::guardrails::{Execution, RateClass};
 use crate::job::record::{Order, Seed, StepOf};
-use crate::log_line::{CallLine, DataPoint, LONGEST_TOOL, Observed};
+use crate::log_line::{CallLine, DataPoint, Observed};
 use crate::platform::{Platform, within};
 use crate::raw::{RawRequest, RawResponse};
 use crate::registry::{self, CallFacts, Context, Entry, Prepared, Registry};
@@ -29,7 +30,7 @@ use crate::tenant::credential::{self, Configured, Credential, Presented, Princip
 use crate::tenant::idempotency::{self, Wanted};
 use crate::tenant::limits::Standing;
 use crate::tenant::marks::Mark;
-use crate::tenant::permissions::{Permissions, Requirement};
+use crate::tenant::permissions::Permissions;
 use crate::tenant::sight::in_sight;
 use crate::tenant::signing::{Purpose, Signer};
 use crate::tools::job_info::JobInfo;
@@ -248,7 +249,7 @@ impl Registry {
             None => answered,
         };
         // Whoever goes on with it reads what was held back again, whole, and masks it then.
-        if !(manner == Manner::Attempt && answered.result.as_ref().is_err_and(exec::may_be_told_later)) {
+        if !stays_open(manner, &answered.result) {
             // What a reader that left would have been told is lost with it, and so is no fault of the call.
             let _ = sink.finish().await;
         }
@@ -306,53 +307,6 @@ struct Work<'a, A> {
     /// Over tool and arguments, by each of the secrets.
     signatures: Vec<String>,
     prepared: Result<Prepared<A>>,
-}
-
-/// What is known of the tool that was asked for, though there be none of that name.
-struct Asked {
-    requirement: Requirement,
-    rate_class: RateClass,
-    output_cap_bytes: Option<u64>,
-    told_once: &'static [&'static str],
-    /// Whether the signature of its arguments is told: where they are a secret, guesses of it could be tried.
-    is_signed: bool,
-    /// Bytes that the call brought.
-    bytes_in: u64,
-}
-
-impl Asked {
-    /// The same for a call with these arguments.
-    fn naming(self, entry: Option<&&Entry>, arguments: Option<&Value>, registry: &Registry) -> Self {
-        match (entry, arguments) {
-            (Some(entry), Some(arguments)) => Self { requirement: entry.requirement(arguments, registry), ..self },
-            _ => self,
-        }
-    }
-
-    fn new(entry: Option<&&Entry>, name: &str) -> Self {
-        match entry.map(|entry| entry.description()) {
-            Some(description) => Self {
-                requirement: description.requirement(),
-                rate_class: description.guardrails.rate_class,
-                output_cap_bytes: Some(description.guardrails.output_cap_bytes),
-                told_once: description.guardrails.told_once,
-                is_signed: description.execution != Execution::Immediate,
-                bytes_in: 0,
-            },
-            None => {
-                let tool: String = name.chars().take(LONGEST_TOOL).collect();
-                let requirement = Requirement::of(&tool, Role::Viewer);
-                Self {
-                    requirement,
-                    rate_class: RateClass::Read,
-                    output_cap_bytes: None,
-                    told_once: &[],
-                    is_signed: true,
-                    bytes_in: 0,
-                }
-            }
-        }
-    }
 }
 
 /// An idempotency key that cannot be one is a fault of the call.
@@ -557,8 +511,7 @@ where
     };
     let logged = result.as_ref().err().map(|error| Error { cause, ..error.clone() });
     write(backend, redactor, line.ended(logged.as_ref(), settlement.duration_ms));
-    // An attempt whose sandbox may tell later how it ended is gone on with by its job, which closes it otherwise.
-    if manner == Manner::Attempt && result.as_ref().is_err_and(exec::may_be_told_later) {
+    if stays_open(manner, &result) {
         return Answered { result: result.map(Reply::Output), standing, is_replayed: false, has_begun: true };
     }
     let settled = settle(platform.clone(), tenant, head.id.clone(), settlement);
@@ -568,6 +521,11 @@ where
         platform.background(settled.boxed_local())
     }
     Answered { result: result.map(Reply::Output), standing, is_replayed: false, has_begun: true }
+}
+
+/// An attempt whose sandbox may tell later how it ended is gone on with by its job, which closes it otherwise.
+fn stays_open<T>(manner: Manner, result: &Result<T>) -> bool {
+    manner == Manner::Attempt && result.as_ref().is_err_and(exec::may_be_told_later)
 }
 
 /// Outcome of a call that became a job, in its line of the log.
@@ -606,6 +564,7 @@ fn millis(duration: Duration) -> i64 {
 }
 
 mod answer;
+mod asked;
 pub mod cancel;
 mod deferred;
 mod made;

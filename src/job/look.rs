@@ -40,7 +40,7 @@ pub(super) fn is_process(stored: &Stored) -> Result<bool> {
 }
 
 /// As it was written down, or in the boot that runs now, which knows whether it has it.
-pub(super) async fn look(inner: &Rc<Inner>, stored: &Stored) -> Result<Found> {
+pub(super) async fn find(inner: &Rc<Inner>, stored: &Stored) -> Result<Found> {
     if !is_process(stored)? {
         return Ok(Found::Lost);
     }

@@ -8,11 +8,11 @@ use serde_json::{Value, json};
 
 use super::actor::Inner;
 use super::follower::{self, Follower};
-use super::look::{Found, look};
+use super::look::{self, Found};
 use super::record::Report;
 use super::state::State;
 use super::stored::{Stored, is_lost};
-use super::{clock, look, parent};
+use super::{clock, parent};
 use crate::api::rest;
 use crate::call::{Answered, Attempt, Backend, Reply};
 use crate::error::{Error, ErrorCode, Result};
@@ -48,7 +48,7 @@ pub(super) async fn go_on(inner: &Rc<Inner>, mut stored: Stored) -> Result<bool>
     let now = inner.platform.now_millis();
     stored.go_on_at = None;
     inner.save(&stored)?;
-    let found = if stored.is_overdue(now) { Found::Lost } else { look(inner, &stored).await? };
+    let found = if stored.is_overdue(now) { Found::Lost } else { look::find(inner, &stored).await? };
     // Somebody may have wanted its end meanwhile.
     let mut stored = inner.existing()?;
     let before = stored.clone();

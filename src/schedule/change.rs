@@ -89,7 +89,7 @@ pub fn first(when: &When, expires_at: Option<i64>, zones: &dyn Zones, now: i64) 
     let first = match (when.next_after(now, zones), when) {
         (Some(first), _) => first,
         (None, When::At(_)) => return Err(Error::invalid("/at", "is not in the future")),
-        (None, When::Cron { .. }) => return Err(Error::invalid("/cron", "never comes")),
+        (None, When::Cron { .. }) => return Err(Error::invalid("/cron", "does not come within 50 years")),
     };
     match expires_at {
         Some(end) if first >= end => {

@@ -28,7 +28,7 @@ pub fn parse(expression: &str) -> Result<Cron, String> {
     parser.parse(expression).map_err(|error| format!("is no cron expression: {error}"))
 }
 
-/// The first time of an expression after `now`, both in milliseconds since 1970; nothing where it never comes.
+/// The first time of an expression after `now`, both in milliseconds since 1970; nothing where it does not come within 50 years.
 pub fn next(cron: &Cron, zones: &dyn Zones, zone: &str, now: i64) -> Option<i64> {
     let start = Local::new(zones, zone, now.div_euclid(1000));
     cron.find_next_occurrence(&start, false).ok().map(|found| found.at * 1000).filter(|at| *at > now)

@@ -5,6 +5,7 @@ pub mod alerts;
 pub mod approval;
 pub mod archive;
 pub mod audit;
+pub mod call_records;
 pub mod claim;
 pub mod credential;
 pub mod deliveries;

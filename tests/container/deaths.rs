@@ -18,8 +18,8 @@ async fn long_command(sandbox: &Sandbox, marker: &str) -> EventStream {
 }
 
 /// The error in which the stream of an interrupted command must end.
-async fn interrupted(mut stream: EventStream, limit: Duration) -> Value {
-    let event = within("the terminal event", limit, async {
+async fn interrupted(mut stream: EventStream) -> Value {
+    let event = within("the terminal event", PATIENCE, async {
         loop {
             let event = stream.next().await.expect("a stream ends in a terminal event");
             if event.name == "error" || event.name == "result" {
@@ -57,7 +57,7 @@ async fn a_container_killed_in_the_middle_of_a_command_interrupts_it() {
         sandbox.call("startBackgroundProcess", json!({"name": "web", "command": "exec sleep 300"})).await.ok();
     let stream = long_command(&sandbox, &random_name("killed")).await;
     docker(&["kill", &stack.container_of(&sandbox).unwrap()]);
-    let problem = interrupted(stream, PATIENCE).await;
+    let problem = interrupted(stream).await;
     assert_eq!(problem["code"], "interrupted");
     starts_again(&sandbox, before).await;
     let old = json!({"processId": process["processId"]});

@@ -14,9 +14,6 @@ use crate::witness::Witness;
 
 const KILLS: usize = 8;
 
-/// Until a call is answered that nobody kills: with a start, on a slow machine.
-const LIMIT: Duration = Duration::from_secs(90);
-
 /// One command, asked for with an idempotency key until it is told how that ended.
 struct Ask {
     name: String,
@@ -42,7 +39,7 @@ impl Ask {
     /// Asks again what came of it, and holds that against how often it ran. Gives one word for the tally.
     async fn judge(&self, stack: &ContainerStack, witness: &Witness) -> String {
         let answered = || async { self.send(&stack.client()).await };
-        let answer = eventually("an answer", LIMIT, answered).await;
+        let answer = eventually("an answer", PATIENCE, answered).await;
         let told = if answer.status == 202 {
             let told = stack.client().ended(&answer.job_id()).await;
             let output = told.get("output").filter(|output| !output.is_null()).cloned();
@@ -113,7 +110,7 @@ async fn a_workerd_killed_at_random_moments_loses_no_container_and_repeats_no_co
             tokio::time::sleep(Duration::from_millis(chance.below(1800))).await;
             stack.kill_workerd().await;
         };
-        let (_, _, told, _, ()) = within("calls and kill", LIMIT, async {
+        let (_, _, told, _, ()) = within("calls and kill", PATIENCE, async {
             tokio::join!(
                 asks[0].send(&client),
                 asks[1].send(&client),
@@ -130,7 +127,7 @@ async fn a_workerd_killed_at_random_moments_loses_no_container_and_repeats_no_co
         asked.extend(asks);
         if round % 2 == 0 {
             // Whatever became of its creation: the next one gives a sandbox that works.
-            within("a creation", LIMIT, stack.make(&new, json!({}))).await;
+            within("a creation", PATIENCE, stack.make(&new, json!({}))).await;
             made.push(new);
         }
     }

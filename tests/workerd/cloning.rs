@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use serde_json::json;
-use test_support::{Internet, Stack, StackOptions, eventually, random_name, scratch_folder};
+use test_support::{Internet, PATIENCE, Stack, StackOptions, eventually, random_name, scratch_folder};
 
 /// `user` and password that the private repositories take.
 const USER: &str = "us%40er";
@@ -15,8 +15,6 @@ const PASSWORD: &str = "SECRET123/x";
 const ENCODED: &str = "SECRET123%2Fx";
 /// `us@er:SECRET123/x`.
 const BASIC: &str = "dXNAZXI6U0VDUkVUMTIzL3g=";
-
-const LIMIT: Duration = Duration::from_secs(60);
 
 /// A git server over HTTP: `/private/…` wants the credentials, `/silent/…` never answers.
 pub struct GitServer {
@@ -229,7 +227,7 @@ async fn a_server_that_never_answers_is_given_up_and_no_process_list_has_the_cre
             let list = sandbox.call("exec", json!({"command": "cat /proc/[0-9]*/cmdline | tr '\\0' ' '"})).await;
             (list.status == 200 && list.text().contains("clone")).then(|| list.text())
         };
-        let list = eventually("the clone runs", LIMIT, seen).await;
+        let list = eventually("the clone runs", PATIENCE, seen).await;
         assert!(list.contains("/silent/app.git") && !list.contains(&secret), "{list}");
         assert!(test_support::find_by_argument(&secret).is_empty());
     };

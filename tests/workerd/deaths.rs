@@ -17,9 +17,9 @@ async fn long_command(sandbox: &Sandbox, marker: &str) -> EventStream {
     stream
 }
 
-async fn rest(stream: EventStream, limit: Duration) -> Value {
+async fn rest(stream: EventStream) -> Value {
     let mut stream = stream;
-    let terminal = within("the terminal event", limit, async {
+    let terminal = within("the terminal event", PATIENCE, async {
         loop {
             let event = stream.next().await.expect("a stream ends in a terminal event");
             if event.name == "error" || event.name == "result" {
@@ -47,7 +47,7 @@ async fn a_daemon_killed_in_the_middle_of_a_command_interrupts_it() {
     let before = sandbox.call("getSandbox", json!({})).await.ok()["generation"].as_u64().unwrap();
     let stream = long_command(&sandbox, &marker).await;
     kill_process(sandbox_daemon_of(&marker).expect("its daemon is found"));
-    ended_with_its_sandbox(&rest(stream, PATIENCE).await);
+    ended_with_its_sandbox(&rest(stream).await);
     let counted = within("the next call, which starts it again", PATIENCE, sandbox.sh("cat count")).await;
     assert_eq!(counted, "ran\n", "files survive, and the command was not repeated");
     let after = sandbox.call("getSandbox", json!({})).await.ok();
@@ -93,7 +93,7 @@ async fn a_host_killed_in_the_middle_of_a_command_takes_nothing_else_with_it() {
     let marker = random_name("host");
     let stream = long_command(&sandbox, &marker).await;
     stack.host().kill();
-    ended_with_its_sandbox(&rest(stream, PATIENCE).await);
+    ended_with_its_sandbox(&rest(stream).await);
     let gone = || async { find_by_argument(&marker).is_empty().then_some(()) };
     eventually("its sandboxes end with the host", PATIENCE, gone).await;
     // While it is gone: a clear answer, in time, and the Worker lives.

@@ -9,18 +9,16 @@ use test_support::{Fault, Operation, PATIENCE, Sandbox, Stack, StackOptions, eve
 
 use crate::jobs::{FAMILY, family_is_gone, family_lives};
 
-const LIMIT: Duration = Duration::from_secs(60);
-
 /// Kills the Worker and waits until another is there.
 pub async fn kill(stack: &Stack) {
     let killed = stack.worker().workerd_pid();
     kill_process(killed);
-    eventually("workerd is back", LIMIT, || async { stack.worker().is_back(killed).then_some(()) }).await;
+    eventually("workerd is back", PATIENCE, || async { stack.worker().is_back(killed).then_some(()) }).await;
     let answers = || async {
         let client = stack.client();
         client.try_send(client.request(Method::GET, "/health")).await.map(drop)
     };
-    eventually("it answers", LIMIT, answers).await;
+    eventually("it answers", PATIENCE, answers).await;
 }
 
 /// A file that commands append a line to, as the host sees it.
@@ -33,7 +31,7 @@ fn runs(file: &PathBuf) -> usize {
 }
 
 async fn begun(file: &PathBuf) {
-    eventually("the command began", LIMIT, || async { (runs(file) > 0).then_some(()) }).await;
+    eventually("the command began", PATIENCE, || async { (runs(file) > 0).then_some(()) }).await;
 }
 
 async fn stack_with_sandbox() -> (Stack, Sandbox) {
@@ -106,7 +104,7 @@ async fn a_sandbox_that_was_replaced_meanwhile_makes_the_job_interrupted() {
     root.call("retryJob", &json!({ "jobId": id })).await.problem(409, "conflict");
     root.call("retryJob", &json!({ "jobId": id, "althoughItMayHaveActed": true })).await.ok();
     let again = || async { (runs(&file) == 2).then_some(()) };
-    eventually("the command began again", LIMIT, again).await;
+    eventually("the command began again", PATIENCE, again).await;
     root.call("cancelJob", &json!({ "jobId": id })).await.ok();
     assert_eq!(stack.client().ended(&id).await["state"], "cancelled");
 }
@@ -150,6 +148,8 @@ async fn a_command_that_never_reached_its_sandbox_and_that_nobody_wants_is_cance
         (&json!("cancelled"), &json!("cancelled")),
         "{told}"
     );
+    let arrived = || async { (stack.proxy.delays(&sandbox.id) == 0).then_some(()) };
+    eventually("the request has arrived all the same", PATIENCE, arrived).await;
     assert_eq!(sandbox.sh("ls").await, "");
 }
 
@@ -233,7 +233,7 @@ async fn a_command_that_outlasts_its_alarm_is_handed_to_the_next_with_its_whole_
         let calls = root.call("getAuditLog", &json!({ "requestId": id })).await.ok()["calls"].clone();
         (calls[0]["result"] == "succeeded").then_some(calls)
     };
-    let calls = eventually("the outcome is in the books", LIMIT, is_recorded).await;
+    let calls = eventually("the outcome is in the books", PATIENCE, is_recorded).await;
     assert_eq!((calls.as_array().unwrap().len(), &calls[0]["exitCode"]), (1, &json!(7)), "{calls}");
 }
 
@@ -267,7 +267,7 @@ async fn a_pipeline_and_a_cancelled_command_outlast_their_alarms_too() {
         let seen = stack.proxy.seen(&sandbox.id);
         seen.iter().any(|seen| seen.method == "GET" && seen.rest == path).then_some(())
     };
-    eventually("another alarm follows it", LIMIT, is_handed_over).await;
+    eventually("another alarm follows it", PATIENCE, is_handed_over).await;
     family_lives(&sandbox).await;
     root.call("cancelJob", &json!({ "jobId": id })).await.ok();
     assert_eq!(root.ended(&id).await["state"], "cancelled");
@@ -292,5 +292,5 @@ async fn the_sandbox_of_a_command_that_nobody_follows_stays_awake_until_it_ends(
         let told = stack.client().get(&format!("/v1/sandboxes/{}", sandbox.id)).await.ok();
         (told["state"] == "sleeping").then_some(())
     };
-    eventually("then it sleeps", LIMIT, sleeps).await;
+    eventually("then it sleeps", PATIENCE, sleeps).await;
 }

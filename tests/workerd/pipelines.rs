@@ -1,14 +1,10 @@
 //! Pipelines: the order of their steps, conditions, roll-backs, what goes on where it failed, and whose rights they have.
 
-use std::time::Duration;
-
 use reqwest::Method;
 use serde_json::{Value, json};
-use test_support::{Answer, Client, Sandbox, Stack, eventually, random_name};
+use test_support::{Answer, Client, PATIENCE, Sandbox, Stack, eventually, random_name};
 
 use crate::jobs::{FAMILY, family_is_gone, family_lives};
-
-const LIMIT: Duration = Duration::from_secs(60);
 
 /// A step that runs a command, which leaves its name in a file.
 fn step(sandbox: &Sandbox, name: &str, command: &str) -> Value {
@@ -57,7 +53,7 @@ async fn stands(client: &Client, id: &str, step: usize, state: &str) -> Value {
         let told = client.get(&format!("/v1/jobs/{id}")).await.ok();
         (told["steps"][step]["state"] == state).then_some(told)
     };
-    eventually(&format!("step {step} is {state}"), LIMIT, stands).await
+    eventually(&format!("step {step} is {state}"), PATIENCE, stands).await
 }
 
 #[tokio::test]
@@ -115,7 +111,7 @@ async fn steps_run_in_order_and_each_is_a_job_of_its_own() {
             let calls = books["calls"].as_array().unwrap().clone();
             (calls.len() == 1 && calls[0]["tool"] == tool && calls[0]["result"] == "succeeded").then_some(())
         };
-        eventually("the call is in the books", LIMIT, is_recorded).await;
+        eventually("the call is in the books", PATIENCE, is_recorded).await;
     }
 }
 
@@ -303,7 +299,7 @@ async fn a_step_that_has_to_be_approved_makes_the_pipeline_wait() {
     let waiting = stands(&root, &id, 1, "awaiting_approval").await["steps"][1]["jobId"].as_str().unwrap().to_owned();
     let is_rejected =
         || async { (root.call("rejectJob", &json!({ "jobId": waiting })).await.status == 200).then_some(()) };
-    eventually("the step is rejected", LIMIT, is_rejected).await;
+    eventually("the step is rejected", PATIENCE, is_rejected).await;
     let told = root.ended(&id).await;
     assert_eq!((&told["state"], states(&told)), (&json!("failed"), vec!["rolledBack", "failed", "skipped"]), "{told}");
     assert_eq!(told["steps"][1]["error"]["code"], "approval_rejected");
@@ -322,7 +318,7 @@ async fn a_step_that_has_to_be_approved_makes_the_pipeline_wait() {
     let waiting = stands(&root, &id, 1, "awaiting_approval").await["steps"][1]["jobId"].as_str().unwrap().to_owned();
     let is_cancelled =
         || async { (root.call("cancelJob", &json!({ "jobId": waiting })).await.status == 200).then_some(()) };
-    eventually("the step is cancelled", LIMIT, is_cancelled).await;
+    eventually("the step is cancelled", PATIENCE, is_cancelled).await;
     let told = root.ended(&id).await;
     assert_eq!((&told["state"], &told["steps"][1]["state"]), (&json!("failed"), &json!("cancelled")), "{told}");
 }

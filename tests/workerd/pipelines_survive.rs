@@ -1,16 +1,13 @@
 //! Pipelines whose Worker is killed in the middle of a step: they go on, and no step runs twice.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use reqwest::Method;
 use serde_json::{Value, json};
-use test_support::{Sandbox, Stack, StackOptions, eventually};
+use test_support::{PATIENCE, Sandbox, Stack, StackOptions, eventually};
 
 use crate::cloning::GitServer;
 use crate::jobs_survive::kill;
-
-const LIMIT: Duration = Duration::from_secs(60);
 
 /// A file that commands append their names to, as the host sees it.
 fn file(stack: &Stack, sandbox: &Sandbox) -> PathBuf {
@@ -22,7 +19,7 @@ fn ran(file: &PathBuf) -> Vec<String> {
 }
 
 async fn reached(file: &PathBuf, name: &str) {
-    eventually(name, LIMIT, || async { ran(file).iter().any(|one| one == name).then_some(()) }).await;
+    eventually(name, PATIENCE, || async { ran(file).iter().any(|one| one == name).then_some(()) }).await;
 }
 
 fn step(sandbox: &Sandbox, name: &str, command: &str) -> Value {

@@ -1,12 +1,8 @@
 //! Pipelines that fail: what they did not make stays, and what their steps answered is told to who may call the tools only.
 
-use std::time::Duration;
-
 use reqwest::Method;
 use serde_json::{Value, json};
-use test_support::{Client, Stack, eventually, random_name};
-
-const LIMIT: Duration = Duration::from_secs(60);
+use test_support::{Client, PATIENCE, Stack, eventually, random_name};
 
 async fn failed(client: &Client, tool: &str, arguments: &Value) -> Value {
     let told = client.ended(&client.deferred(tool, arguments).await.job_id()).await;
@@ -98,12 +94,12 @@ async fn a_job_tells_the_sandbox_that_was_made_for_it() {
         let told = root.get(&format!("/v1/jobs/{id}")).await.ok();
         told["sandboxId"].as_str().map(str::to_owned)
     };
-    let sandbox = eventually("the job tells its sandbox while it runs", LIMIT, is_known).await;
+    let sandbox = eventually("the job tells its sandbox while it runs", PATIENCE, is_known).await;
     let is_listed = || async {
         let listed = root.get(&format!("/v1/jobs?sandboxId={sandbox}")).await.ok();
         (listed["jobs"][0]["jobId"] == id.as_str()).then_some(())
     };
-    eventually("the list has it by its sandbox", LIMIT, is_listed).await;
+    eventually("the list has it by its sandbox", PATIENCE, is_listed).await;
     root.send(root.request(Method::POST, &format!("/v1/jobs/{id}/cancel"))).await.ok();
     assert_eq!(root.ended(&id).await["sandboxId"], sandbox.as_str());
     root.call("destroySandbox", &json!({ "sandboxId": sandbox })).await.ok();

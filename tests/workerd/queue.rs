@@ -1,13 +1,9 @@
 //! How many jobs run at once, in which order the others begin, and a queue with every fault: messages that come twice, at once, in
 //! another order, for nobody or never, a queue that throws, jobs that nobody can read.
 
-use std::time::Duration;
-
 use reqwest::Method;
 use serde_json::{Value, json};
-use test_support::{Client, QueueKind, Sandbox, Stack, StackOptions, damage_job, eventually};
-
-const LIMIT: Duration = Duration::from_secs(90);
+use test_support::{Client, PATIENCE, QueueKind, Sandbox, Stack, StackOptions, damage_job, eventually};
 
 /// A stack in which so many jobs run at once, and a sandbox.
 async fn stack(running_jobs: u32, queue: QueueKind) -> (Stack, Sandbox) {
@@ -31,7 +27,7 @@ fn lines(stack: &Stack, sandbox: &Sandbox, file: &str) -> Vec<String> {
 
 async fn begun(stack: &Stack, sandbox: &Sandbox, names: &[&str]) {
     let are = || async { (lines(stack, sandbox, "begun") == names).then_some(()) };
-    eventually(&format!("{names:?} began, in this order"), LIMIT, are).await;
+    eventually(&format!("{names:?} began, in this order"), PATIENCE, are).await;
 }
 
 async fn let_go(sandbox: &Sandbox, name: &str) {
@@ -143,7 +139,7 @@ async fn messages_that_come_twice_at_once_late_or_for_nobody_change_nothing() {
     messages.extend([json!("nonsense"), json!({ "jobId": jobs[1] }), json!(null), message("nobody", 1)]);
     root.enqueue(&messages).await;
     let is_read = || async { stack.worker().log().contains("is not readable").then_some(()) };
-    eventually("the consumer has read the messages", LIMIT, is_read).await;
+    eventually("the consumer has read the messages", PATIENCE, is_read).await;
     for id in &jobs[1..] {
         assert!(waits(&told(&root, id).await));
     }
@@ -206,7 +202,7 @@ async fn a_job_that_cannot_be_read_ends_as_a_dead_letter_while_the_others_outliv
         let list = root.call("listJobs", &json!({ "state": "running" })).await.ok();
         (list["jobs"].as_array().unwrap().len() == 2).then_some(())
     };
-    eventually("the list has two jobs that run", LIMIT, run).await;
+    eventually("the list has two jobs that run", PATIENCE, run).await;
     {
         let mut worker = stack.worker();
         worker.kill();

@@ -7,11 +7,9 @@ use cloudflare_ops::platform::{parse_rfc3339, rfc3339};
 use futures_util::future::join_all;
 use reqwest::Method;
 use serde_json::{Value, json};
-use test_support::{Answer, Client, Sandbox, Stack, StackOptions, eventually, random_name};
+use test_support::{Answer, Client, PATIENCE, Sandbox, Stack, StackOptions, eventually, random_name};
 
 use crate::jobs_survive::kill;
-
-const LIMIT: Duration = Duration::from_secs(90);
 
 pub fn now() -> i64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
@@ -48,7 +46,7 @@ async fn told(client: &Client, schedule: &Value, what: &str, holds: impl Fn(&Val
         let answer = client.try_send(client.request(Method::GET, &path(schedule))).await?;
         (answer.status == 200).then(|| answer.json()).filter(|told| holds(told))
     };
-    eventually(what, LIMIT, told).await
+    eventually(what, PATIENCE, told).await
 }
 
 fn is_over(told: &Value) -> bool {

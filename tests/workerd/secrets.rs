@@ -1,14 +1,10 @@
 //! Named secrets: given to commands by name, masked in what they write, read by nobody.
 
-use std::time::Duration;
-
 use reqwest::Method;
 use serde_json::{Value, json};
-use test_support::{Client, Sandbox, Stack, StackOptions, eventually, random_name};
+use test_support::{Client, PATIENCE, Sandbox, Stack, StackOptions, eventually, random_name};
 
 use super::jobs_survive::kill;
-
-const LIMIT: Duration = Duration::from_secs(60);
 
 /// A secret of a name of its own, and its value.
 struct Secret {
@@ -226,7 +222,7 @@ async fn a_job_has_the_value_of_when_it_begins() {
     let command = "[ -e again ] || { touch again; sleep 1000; }; echo \"${V%?}\"";
     let asked = secret.exec(&sandbox, command);
     let first = root.deferred("exec", &asked).await.job_id();
-    eventually("it began", LIMIT, || async { (sandbox.sh("ls").await == "again\n").then_some(()) }).await;
+    eventually("it began", PATIENCE, || async { (sandbox.sh("ls").await == "again\n").then_some(()) }).await;
     root.call("cancelJob", &json!({ "jobId": first })).await.ok();
     assert_eq!(root.ended(&first).await["state"], "cancelled");
     secret.replace(&root).await;
@@ -256,7 +252,7 @@ async fn a_command_outlives_the_worker_and_its_secret_and_no_disk_has_the_value(
     let secret = Secret::set(&root).await;
     let command = "echo $V; echo x >> begun; until [ -e go ]; do sleep 0.2; done; echo $V; echo \"${V%?}\" | wc -c";
     let id = root.deferred("exec", &secret.exec(&sandbox, command)).await.job_id();
-    eventually("it began", LIMIT, || async { (sandbox.sh("ls").await == "begun\n").then_some(()) }).await;
+    eventually("it began", PATIENCE, || async { (sandbox.sh("ls").await == "begun\n").then_some(()) }).await;
     kill(&stack).await;
     let (root, sandbox) = (stack.client(), stack.adopt(&sandbox.id));
     // It has what it was given.
@@ -312,7 +308,7 @@ async fn a_signing_secret_is_replaced_and_a_lost_one_is_said() {
     assert_eq!(stack.client().call("exec", &used.exec(&sandbox, ALMOST)).await.ok()["stdout"], used.almost());
     // Its use has put it under the first value.
     let is_current = || async { (sealed_with(used.name.clone()).await == "current").then_some(()) };
-    eventually("it is sealed anew", LIMIT, is_current).await;
+    eventually("it is sealed anew", PATIENCE, is_current).await;
     stack.worker().restart_signing(Some(newer));
     assert_eq!(stack.client().call("exec", &used.exec(&sandbox, ALMOST)).await.ok()["stdout"], used.almost());
     assert_eq!(sealed_with(unused.name.clone()).await, "lost");
@@ -386,7 +382,7 @@ async fn a_schedule_names_a_secret_and_gets_its_value_of_then() {
         let told = root.get(&path).await.ok();
         (told["state"] == "ended" && told["lastOutcome"] == "succeeded").then_some(told)
     };
-    let told = eventually("it was run", LIMIT, told).await;
+    let told = eventually("it was run", PATIENCE, told).await;
     let job = root.ended(told["lastJobId"].as_str().unwrap()).await;
     assert_eq!(job["output"]["stdout"], secret.almost(), "{job}");
     // To set one is no call that could be kept.

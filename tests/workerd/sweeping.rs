@@ -1,13 +1,10 @@
 //! The sweep over the tenant's list: what a lost memory, a lost object or a lost machine leaves is mended without being asked for.
 
-use std::time::Duration;
-
 use serde_json::{Value, json};
 use test_support::{
-    Fault, Operation, Stack, StackOptions, eventually, find_by_argument, kill_process, random_name, sandbox_daemon_of,
+    Fault, Operation, PATIENCE, Stack, StackOptions, eventually, find_by_argument, kill_process, random_name,
+    sandbox_daemon_of,
 };
-
-const LIMIT: Duration = Duration::from_secs(60);
 
 fn stack() -> Stack {
     Stack::start(StackOptions { sweep_seconds: Some(1), ..StackOptions::default() })
@@ -42,7 +39,7 @@ async fn a_sandbox_whose_object_knows_nothing_leaves_the_list_and_its_machine() 
     assert_eq!(removed, 1, "the storage of the sandboxes' objects was found");
     stack.worker().restart();
     sandbox.client = stack.client();
-    eventually("it leaves the list", LIMIT, || async { state(&stack, &sandbox.id).await.is_none().then_some(()) })
+    eventually("it leaves the list", PATIENCE, || async { state(&stack, &sandbox.id).await.is_none().then_some(()) })
         .await;
     assert!(find_by_argument(&marker).is_empty(), "its machine holds nothing of it");
 }
@@ -60,14 +57,14 @@ async fn a_start_that_was_lost_with_the_worker_is_settled() {
         let _ = request.send().await;
     });
     let starting = || async { (sandbox.call("getSandbox", json!({})).await.ok()["state"] == "starting").then_some(()) };
-    eventually("the start is under way", LIMIT, starting).await;
+    eventually("the start is under way", PATIENCE, starting).await;
     stack.worker().kill();
     stack.proxy.heal(&sandbox.id);
     let _ = wake.await;
     stack.worker().restart();
     sandbox.client = stack.client();
     let settled = || async { (state(&stack, &sandbox.id).await == Some(json!("error"))).then_some(()) };
-    eventually("it is not starting for ever", LIMIT, settled).await;
+    eventually("it is not starting for ever", PATIENCE, settled).await;
     assert_eq!(sandbox.sh("echo well").await, "well\n");
 }
 
@@ -79,7 +76,7 @@ async fn a_sandbox_that_died_unnoticed_is_listed_so() {
     sandbox.sh(&format!("(exec -a {marker} sleep 300) >&- 2>&- & echo")).await;
     kill_process(sandbox_daemon_of(&marker).expect("its daemon is found"));
     let noticed = || async { (state(&stack, &sandbox.id).await == Some(json!("error"))).then_some(()) };
-    eventually("the list says so", LIMIT, noticed).await;
+    eventually("the list says so", PATIENCE, noticed).await;
     sandbox.sh("true").await;
     let told = sandbox.call("getSandbox", json!({})).await.ok();
     assert_eq!((&told["startReason"], &told["generation"]), (&json!("restarted"), &json!(2)));

@@ -1,16 +1,13 @@
 //! Webhooks: what happens to jobs and sandboxes is told in order, signed, at least once, and holds up nothing.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use reqwest::Method;
 use serde_json::{Value, json};
 use test_support::{
-    Answer, Client, HANGS, Received, Receiver, Sandbox, Stack, StackOptions, eventually, find_by_argument,
+    Answer, Client, HANGS, PATIENCE, Received, Receiver, Sandbox, Stack, StackOptions, eventually, find_by_argument,
     kill_process, random_name, sandbox_daemon_of,
 };
-
-const LIMIT: Duration = Duration::from_secs(60);
 
 const JOB_EVENTS: [&str; 9] = [
     "job.created",
@@ -65,7 +62,7 @@ fn different(all: &[Received]) -> usize {
 /// Everything that was told of a job, once there is as much as `kinds`.
 async fn told(receiver: &Receiver, job: &str, wanted: &[&str]) -> Vec<Received> {
     let what = format!("the receiver is told {wanted:?}");
-    let all = receiver.once(&what, LIMIT, |all| of_job(all, job).len() >= wanted.len()).await;
+    let all = receiver.once(&what, PATIENCE, |all| of_job(all, job).len() >= wanted.len()).await;
     let all = of_job(&all, job);
     assert_eq!(kinds(&all), wanted);
     all
@@ -104,7 +101,7 @@ async fn a_jobs_whole_life_is_told_in_order_and_signed() {
         let told = deliveries(&root, &format!("jobId={job}")).await;
         told.iter().all(|one| one["state"] == "delivered").then_some(told)
     };
-    let listed = eventually("they are listed as delivered", LIMIT, delivered).await;
+    let listed = eventually("they are listed as delivered", PATIENCE, delivered).await;
     let listed: Vec<_> = listed.iter().rev().map(|one| one["messageId"].as_str().unwrap()).collect();
     assert_eq!(listed, all.iter().map(Received::id).collect::<Vec<_>>());
     // One that fails, and is retried.
@@ -165,7 +162,7 @@ async fn a_receiver_that_fails_gets_the_same_message_again_and_the_next_ones_aft
         let pending = deliveries(&root, "state=pending").await;
         pending.into_iter().find(|one| one["attempts"].as_u64() >= Some(1))
     };
-    let failed = eventually("the failure is listed", LIMIT, failed).await;
+    let failed = eventually("the failure is listed", PATIENCE, failed).await;
     assert_eq!((&failed["failure"], &failed["jobId"]), (&json!("answered 500"), &json!(job)), "{failed}");
     assert!(failed["nextAttemptAt"].is_string() && failed["receiver"] == "tenant", "{failed}");
 }
@@ -177,9 +174,9 @@ async fn a_kill_between_a_change_and_its_delivery_loses_nothing() {
     let receiver = Receiver::start(&[HANGS, "200 OK"]).await;
     set(&root, &receiver, &JOB_EVENTS).await;
     let job = root.deferred("exec", &run(&sandbox, "touch begun; sleep 3")).await.job_id();
-    let first = receiver.after(1, LIMIT).await;
+    let first = receiver.after(1, PATIENCE).await;
     let begun = || async { (sandbox.sh("ls").await.contains("begun")).then_some(()) };
-    eventually("the command runs", LIMIT, begun).await;
+    eventually("the command runs", PATIENCE, begun).await;
     stack.worker().restart();
     let all = told(&receiver, &job, &["job.created", "job.created", "job.running", "job.succeeded"]).await;
     assert_eq!((all[1].id(), &all[1].body), (first[0].id(), &first[0].body));
@@ -193,7 +190,7 @@ async fn a_webhook_that_is_taken_away_is_told_nothing_more_and_one_that_is_repla
     set(&root, &deaf, &JOB_EVENTS).await;
     let job = root.deferred("exec", &run(&sandbox, "true")).await.job_id();
     root.ended(&job).await;
-    deaf.after(1, LIMIT).await;
+    deaf.after(1, PATIENCE).await;
     set(&root, &receiver, &JOB_EVENTS).await;
     told(&receiver, &job, &["job.created", "job.running", "job.succeeded"]).await;
     set(&root, &deaf, &JOB_EVENTS).await;
@@ -204,7 +201,7 @@ async fn a_webhook_that_is_taken_away_is_told_nothing_more_and_one_that_is_repla
         let all = deliveries(&root, &format!("jobId={job}&state=failed")).await;
         (all.len() == 3).then_some(all)
     };
-    let all = eventually("what waited is given up", LIMIT, given_up).await;
+    let all = eventually("what waited is given up", PATIENCE, given_up).await;
     assert!(all.iter().all(|one| one["failure"] == "the webhook was taken away"), "{all:?}");
     let whole = root.call("listWebhookDeliveries", &json!({ "limit": 4 })).await.ok();
     assert!(!whole.to_string().contains("token=abc") && !whole.to_string().contains("whsec"), "{whole}");
@@ -241,7 +238,7 @@ async fn a_job_is_told_to_the_webhook_that_its_call_named() {
         let all = deliveries(&root, &format!("jobId={job}&state=delivered")).await;
         (all.len() == 3).then(|| all.iter().map(|one| one["receiver"].as_str().unwrap().to_owned()).collect::<Vec<_>>())
     };
-    let receivers = eventually("each is delivered once", LIMIT, receivers).await;
+    let receivers = eventually("each is delivered once", PATIENCE, receivers).await;
     assert_eq!(receivers, ["tenant", "job", "job"]);
     let told = root.call("getJob", &json!({ "jobId": job })).await.ok();
     assert!(!told.to_string().contains("token=abc"), "the URL may hold a secret");
@@ -256,7 +253,7 @@ async fn receivers_that_hang_delay_nobody_else() {
     let life = ["job.created", "job.running", "job.succeeded"];
     let job = deferred_to(&root, &run(&sandbox, "true"), &receiver.url).await.job_id();
     told(&receiver, &job, &life).await;
-    deaf.after(1, LIMIT).await;
+    deaf.after(1, PATIENCE).await;
     assert_eq!(different(&deaf.all()), 1, "it hangs with the first message, and was told in vain of no other");
     // And the other way round, with more of them than are sent to at once.
     set(&root, &receiver, &JOB_EVENTS).await;
@@ -285,7 +282,7 @@ async fn a_sandboxs_life_is_told() {
     sandbox.sh(&format!("(exec -a {marker} sleep 300) >&- 2>&- & echo")).await;
     kill_process(sandbox_daemon_of(&marker).expect("its daemon is found"));
     let gone = || async { find_by_argument(&marker).is_empty().then_some(()) };
-    eventually("the sandbox is dead", LIMIT, gone).await;
+    eventually("the sandbox is dead", PATIENCE, gone).await;
     sandbox.sh("true").await;
     sandbox.call("destroySandbox", json!({})).await.ok();
     let wanted = [
@@ -297,7 +294,7 @@ async fn a_sandboxs_life_is_told() {
         ("sandbox.restarted", "running", 3),
         ("sandbox.destroyed", "destroyed", 3),
     ];
-    let all = receiver.after(wanted.len(), LIMIT).await;
+    let all = receiver.after(wanted.len(), PATIENCE).await;
     let told: Vec<Value> = all.iter().map(Received::json).collect();
     let told: Vec<_> = told
         .iter()

@@ -92,10 +92,7 @@ fn what_is_no_expression_is_refused_and_so_is_one_that_never_comes() {
         assert!(parse(bad).unwrap_err().starts_with(text), "{bad:?}: {:?}", parse(bad));
     }
     let never = When::Cron { expression: "0 0 30 2 *".into(), time_zone: UTC.into() };
-    let begun = std::time::Instant::now();
-    assert_eq!(first(&never, None, &Database, 0).unwrap_err().message, "cron: never comes");
-    // Far below a second even where this is slow.
-    assert!(begun.elapsed().as_secs() < 10, "{:?}", begun.elapsed());
+    assert_eq!(first(&never, None, &Database, 0).unwrap_err().message, "cron: does not come within 50 years");
 }
 
 /// Counts what is asked of it.

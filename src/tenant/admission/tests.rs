@@ -6,6 +6,7 @@ use serde_json::json;
 
 use super::*;
 use crate::guardrails::{Role, Scope};
+use crate::identifier::SandboxId;
 use crate::sandbox::state::State;
 use crate::tenant::approval::{ApprovalRules, Reason, Rule};
 use crate::tenant::key::SecretDigest;

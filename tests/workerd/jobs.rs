@@ -173,7 +173,7 @@ async fn what_a_command_writes_is_read_by_offset_while_it_runs_and_followed_to_i
     let (root, sandbox) = (Stack::shared().client(), Stack::shared().sandbox().await);
     let mut arguments = run(&sandbox, "echo one; echo $MY_TOKEN >&2; read x < gate; echo two; printf '\\377\\376'");
     arguments["env"] = json!({ "MY_TOKEN": "s3cr3t-of-a-job" });
-    arguments["timeout"] = json!(80);
+    arguments["timeout"] = json!(300);
     sandbox.sh("mkfifo gate").await;
     let id = root.deferred("exec", &arguments).await.job_id();
     let read = |offset: u64, limit: u64| {

@@ -253,7 +253,8 @@ async fn progress_is_told_where_a_token_was_given_and_the_result_comes_last() {
     let (stack, client) = stack();
     let sandbox = stack.sandbox().await;
     sandbox.sh("mkfifo gate").await;
-    let command = "for i in 1 2 3; do echo step$i; read x < gate; done";
+    // Opened once: a pipe opened anew for each line may still have the writer of the line before, and end with it.
+    let command = "exec 3<>gate; for i in 1 2 3; do echo step$i; read x <&3; done";
     let arguments = json!({ "sandboxId": sandbox.id, "command": command, "timeout": 300 });
     let params = json!({ "name": "exec", "arguments": arguments, "_meta": { "progressToken": "t1" } });
     let request = client.request(Method::POST, "/mcp").header("accept", "application/json, text/event-stream");

@@ -136,7 +136,8 @@ async fn the_log_of_a_job_is_told_while_it_runs_and_after() {
     let stack = Stack::shared();
     let (client, sandbox) = (stack.client(), stack.sandbox().await);
     sandbox.sh("mkfifo gate").await;
-    let arguments = json!({ "sandboxId": sandbox.id, "command": "echo out; echo err >&2; read x < gate; echo end" });
+    let command = "echo out; echo err >&2; read x < gate; echo end";
+    let arguments = json!({ "sandboxId": sandbox.id, "command": command, "timeout": 300 });
     let job = client.deferred("exec", &arguments).await.job_id();
     let uri = format!("job://{job}/logs");
     let written = async || {

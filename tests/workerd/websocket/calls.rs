@@ -104,7 +104,8 @@ async fn messages_that_cannot_be_taken_are_answered_with_the_reason_and_disturb_
     let sandbox = Stack::shared().sandbox().await;
     let mut socket = sandbox.client.socket().await;
     sandbox.sh("mkfifo gate").await;
-    socket.invoke("open", "exec", &json!({ "sandboxId": sandbox.id, "command": "read x < gate; echo $x" })).await;
+    let arguments = json!({ "sandboxId": sandbox.id, "command": "read x < gate; echo $x", "timeout": 300 });
+    socket.invoke("open", "exec", &arguments).await;
     let long =
         format!(r#"{{"type":"invoke","id":"long","tool":"exec","params":{{"command":"{}"}}}}"#, "x".repeat(2_000_000));
     let cases = [

@@ -76,7 +76,8 @@ async fn a_subscription_goes_on_where_it_was_after_the_worker_was_killed() {
 async fn a_subscription_is_ended_by_cancel_and_the_job_goes_on() {
     let sandbox = Stack::shared().sandbox().await;
     sandbox.sh("mkfifo gate").await;
-    let arguments = json!({ "sandboxId": sandbox.id, "command": "echo begun; read x < gate; echo $x" });
+    let command = "echo begun; read x < gate; echo $x";
+    let arguments = json!({ "sandboxId": sandbox.id, "command": command, "timeout": 300 });
     let job = sandbox.client.deferred("exec", &arguments).await.job_id();
     let mut socket = sandbox.client.socket().await;
     socket.send(&json!({ "type": "subscribe", "id": "s", "jobId": job })).await;

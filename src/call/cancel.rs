@@ -28,6 +28,7 @@ use crate::job::record::{Cancellation, KILLED};
 use crate::platform::Platform;
 use crate::registry::Registry;
 use crate::sandbox::exec;
+use crate::sandbox::state::State;
 use crate::services::{Jobs, Sandboxes, Tenant};
 use crate::tenant::credential::{Credential, Principal};
 use crate::tenant::marks::{CancelRequest, Marked, Wanted, WantedRequest};
@@ -84,8 +85,9 @@ impl Registry {
 
 /// Kills the command of a call in the boot that runs; none is started for that.
 async fn end_command(sandboxes: Rc<dyn Sandboxes>, sandbox_id: SandboxId, call_id: String) -> Result<()> {
-    let described = sandboxes.describe(&sandbox_id).await;
-    let running = described.ok().and_then(|described| described.metrics.and(described.record.boot_id));
+    // Whether it answered in time says nothing: one that is busy has something to be killed.
+    let record = sandboxes.describe(&sandbox_id).await.ok().map(|described| described.record);
+    let running = record.filter(|record| record.state == State::Running).and_then(|record| record.boot_id);
     let Some(boot_id) = running else { return Ok(()) };
     match exec::kill(&*sandboxes, &Process { sandbox_id, boot_id }, &call_id).await {
         // There is no such command: not yet, not any more, or never.

@@ -252,7 +252,7 @@ impl Exec {
         match self.events.emit(event).await {
             Ok(()) => Ok(None),
             Err(ReaderGone) => {
-                let kill = killing(&self.request.id, self.boot_id.clone(), HEAD_DEADLINE);
+                let kill = killing(&self.request.id, self.boot_id.clone(), KILL_DEADLINE);
                 let killed = self.services.sandboxes.control(&self.sandbox_id, kill).await;
                 let interrupted = |message: &str| Error::new(ErrorCode::Interrupted, message);
                 Err(Broken::final_error(match killed {

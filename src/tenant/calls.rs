@@ -45,14 +45,14 @@ struct OverdueRow {
 }
 
 /// Looks for room among a key's calls at once before one more is refused, and the pause between two of them.
-const LOOKS_FOR_ROOM: u32 = 20;
+const LOOKS_FOR_ROOM: u32 = 40;
 const LOOK_PAUSE: Duration = Duration::from_millis(50);
 
 /// Calls of a tenant that look at once; whoever comes beyond them is refused at once.
 const MOST_LOOKING: u32 = 32;
 
 impl Inner {
-    /// The same once there is room among the key's calls at once, or there was none for a second. A call is settled a moment after its
+    /// The same once there is room among the key's calls at once, or there was none for two seconds. A call is settled a moment after its
     /// answer, and whoever asks for one after the other is not refused for that moment.
     pub(super) async fn admit_when_settled(&self, request: &AdmissionRequest) -> Result<Admission> {
         if self.is_full(request)? && self.looking.get() < MOST_LOOKING {

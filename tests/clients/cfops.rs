@@ -23,7 +23,7 @@ use std::time::Duration;
 use serde_json::Value;
 use test_support::{Stack, scratch_folder};
 
-const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_secs(300);
 
 /// A person with a home folder of their own.
 pub(crate) struct Home {

@@ -6,7 +6,7 @@ use test_support::{Stack, random_name, scratch_folder};
 
 use crate::{environment::Environment, tools::run};
 
-const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_secs(300);
 
 /// What both say.
 const SAID: &str = "lists exec: True\nexit code: 3 error: False\nprogress: True\nlarge: 0 1048576 True\ntext has the output: True\n\

@@ -9,7 +9,7 @@ use crate::{
     tools::{description, run},
 };
 
-const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_secs(300);
 
 #[test]
 fn a_python_client_compiles_and_calls() {

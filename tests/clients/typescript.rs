@@ -6,7 +6,7 @@ use test_support::{Stack, node, project_root, scratch_folder};
 
 use crate::tools::{description, run};
 
-const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_secs(300);
 
 fn npm_tool(script: &str) -> Command {
     let mut command = Command::new(node());

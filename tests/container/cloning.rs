@@ -35,7 +35,7 @@ async fn a_clone_is_as_deep_as_it_is_asked_for() {
             arguments["gitDepth"] = json!(depth);
         }
         let sandbox = stack.unmade_sandbox();
-        within("a clone", Duration::from_secs(120), stack.make(&sandbox, arguments)).await;
+        within("a clone", Duration::from_secs(120), sandbox.make(arguments)).await;
         let look = "cd app && git rev-list --count HEAD; cat file >&2";
         let told = sandbox.exec(json!({"command": look})).await;
         assert_eq!((&told["stdout"], &told["stderr"]), (&json!(commits), &json!("two\n")), "{told}");

@@ -8,6 +8,8 @@ use test_support::{
     sandbox_daemon_of, within,
 };
 
+use crate::first_sh;
+
 /// Starts a long command as a stream and reads it until the command is seen to run.
 async fn long_command(sandbox: &Sandbox, marker: &str) -> EventStream {
     let command = format!("echo begun; echo ran >> count; sleep 300; : {marker}");
@@ -41,7 +43,7 @@ async fn generation(sandbox: &Sandbox) -> u64 {
 
 /// The next call runs, in a new generation, in a container without what the old one held.
 async fn starts_again(sandbox: &Sandbox, before: u64) {
-    let next = within("the next call", PATIENCE, sandbox.sh("echo back; ls -A")).await;
+    let next = within("the next call", PATIENCE, first_sh(sandbox, "echo back; ls -A")).await;
     assert_eq!(next, "back\n", "the command was not repeated, and files are gone with their container");
     assert_eq!(generation(sandbox).await, before + 1);
     let told = sandbox.call("getSandbox", json!({})).await.ok();
@@ -70,8 +72,8 @@ async fn a_buffered_call_whose_container_dies_is_told() {
     let stack = ContainerStack::shared();
     let sandbox = stack.sandbox().await;
     let marker = random_name("buffered");
-    let arguments = json!({"command": format!("sleep 300; : {marker}"), "timeout": 60});
-    let call = within("an answer", PATIENCE, sandbox.call("exec", arguments));
+    let arguments = json!({"command": format!("sleep 600; : {marker}"), "timeout": 600});
+    let call = within("an answer", 2 * PATIENCE, sandbox.call("exec", arguments));
     let kill = async {
         let daemon = || async { sandbox_daemon_of(&marker) };
         // A daemon that ends by itself: Docker starts the container again, with the same token and without what ran.
@@ -81,7 +83,7 @@ async fn a_buffered_call_whose_container_dies_is_told() {
     let problem = answer.any_problem();
     assert!(["interrupted", "outcome_unknown"].contains(&problem.code.as_str()), "{}", answer.text());
     assert!(!problem.retryable, "{}", answer.text());
-    assert_eq!(sandbox.sh("echo back").await, "back\n");
+    assert_eq!(first_sh(&sandbox, "echo back").await, "back\n");
     assert!(generation(&sandbox).await >= 2);
 }
 

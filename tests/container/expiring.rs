@@ -10,13 +10,13 @@ use test_support::{ContainerOptions, ContainerStack, PATIENCE, eventually, find_
 #[tokio::test]
 async fn a_container_whose_worker_was_killed_goes_when_its_time_is_over_without_being_asked_for() {
     let stack = ContainerStack::start(ContainerOptions::default());
-    let sandbox = stack.sandbox_with(json!({"expiresAfter": 20})).await;
+    let sandbox = stack.sandbox_with(json!({"expiresAfter": 60})).await;
     let marker = random_name("killed");
     sandbox.sh(&format!("(exec -a {marker} sleep 300) >&- 2>&- & echo")).await;
     stack.kill_workerd().await;
     // From here on nobody asks for it: its object has no memory, and nothing but its alarm.
     let gone = || async { stack.containers().is_empty().then_some(()) };
-    eventually("its container goes", Duration::from_secs(90), gone).await;
+    eventually("its container goes", Duration::from_secs(180), gone).await;
     assert!(find_by_argument(&marker).is_empty());
     let unlisted = || async {
         let listed = stack.client().call("listSandboxes", &json!({})).await.ok();

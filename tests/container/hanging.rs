@@ -5,25 +5,21 @@ use std::time::Duration;
 use reqwest::Method;
 use serde_json::{Value, json};
 use test_support::{
-    ATTEMPTS, Answer, ContainerOptions, ContainerStack, NamedImage, PATIENCE, Sandbox, docker, eventually,
-    find_by_argument, random_name, within,
+    Answer, ContainerOptions, ContainerStack, NamedImage, PATIENCE, Sandbox, docker, eventually, find_by_argument,
+    random_name, within,
 };
 
+use crate::{first_sh, refused_start};
+
 /// A start has 25 s, and its refusal is on its way for a moment.
-const START: Duration = Duration::from_secs(60);
+const START: Duration = PATIENCE;
 
 /// Of a call: the silence of its stream and three requests, and a slow machine.
-const CALL: Duration = Duration::from_secs(90);
+const CALL: Duration = Duration::from_secs(150);
 
-/// Wakes a sandbox whose port hangs. The engine itself may fail under load; then there was nothing that could hang.
+/// Wakes a sandbox whose port hangs.
 async fn refused_wake(sandbox: &Sandbox) -> Answer {
-    for _ in 1..ATTEMPTS {
-        let answer = within("a refusal", START, sandbox.call("wakeSandbox", json!({}))).await;
-        if answer.json()["details"]["reason"] != "container_start_failed" {
-            return answer;
-        }
-    }
-    within("a refusal", START, sandbox.call("wakeSandbox", json!({}))).await
+    refused_start(|| within("a refusal", START, sandbox.call("wakeSandbox", json!({})))).await
 }
 
 fn names_the_port(answer: &Answer) {
@@ -52,9 +48,9 @@ async fn a_port_that_hangs_during_a_start_is_named_in_time_and_a_good_start_foll
     let ended = || async { stack.running().is_empty().then_some(()) };
     eventually("what never became ready does not go on", PATIENCE, ended).await;
     image.name("sandbox");
-    assert_eq!(within("a call", START, known.sh("echo back")).await, "back\n");
+    assert_eq!(within("a call", START, first_sh(&known, "echo back")).await, "back\n");
     assert_eq!(known.call("getSandbox", json!({})).await.ok()["generation"], 2, "no failed start counts");
-    stack.make(&new, json!({})).await;
+    new.make(json!({})).await;
     assert_eq!(new.sh("echo new").await, "new\n");
 }
 
@@ -136,6 +132,6 @@ async fn a_sandbox_whose_daemon_hangs_for_good_can_be_stopped_and_destroyed() {
     assert_eq!(stop.ok()["state"], "sleeping");
     assert_eq!(destroy.ok()["status"], "destroyed");
     assert!(find_by_argument(&marker).is_empty(), "told only once it is so");
-    assert_eq!(within("a wake", START, stopped.sh("ls -A; echo back")).await, "back\n");
+    assert_eq!(within("a wake", START, first_sh(&stopped, "ls -A; echo back")).await, "back\n");
     assert_eq!(stopped.call("getSandbox", json!({})).await.ok()["generation"], 2);
 }

@@ -25,7 +25,7 @@ async fn the_daemon_and_its_token_are_out_of_reach() {
         .await;
     assert_eq!(asked.trim(), "401 401");
     let tried = sandbox.sh("kill -9 1 2>&1; kill -STOP 1 2>&1; echo; cat /proc/1/stat | cut -d' ' -f3").await;
-    assert!(tried.ends_with("S\n") || tried.ends_with("R\n"), "{tried}");
+    assert!(["S\n", "R\n", "D\n"].iter().any(|state| tried.ends_with(state)), "{tried}");
     assert_eq!(sandbox.sh("echo alive").await, "alive\n");
 }
 
@@ -42,7 +42,7 @@ async fn two_sandboxes_share_nothing() {
     .await;
     let seen = other.sh("cat /proc/[0-9]*/cmdline | tr '\\0' ' '; ls -A / /tmp /workspace /dev/shm 2>&1").await;
     assert!(!seen.contains(&marker), "{seen}");
-    let reached = other.exec(json!({"command": "curl -s -m 5 http://127.0.0.1:8123"})).await;
+    let reached = other.exec(json!({"command": "curl -s -m 20 http://127.0.0.1:8123"})).await;
     assert_eq!(reached["exitCode"], 7, "the other one's loopback is not its own: {reached}");
     let ids = (one.sh("cat /proc/sys/kernel/hostname").await, other.sh("cat /proc/sys/kernel/hostname").await);
     assert_ne!(ids.0, ids.1);

@@ -7,7 +7,10 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use serde_json::json;
-use test_support::{Chance, ContainerOptions, ContainerStack, Sandbox, kill_process, random_name, try_docker, within};
+use test_support::{
+    Chance, ContainerOptions, ContainerStack, PATIENCE, Sandbox, eventually, kill_process, random_name, try_docker,
+    within,
+};
 
 use crate::witness::Witness;
 
@@ -15,7 +18,7 @@ const SANDBOXES: usize = 4;
 const CALLS: usize = 50;
 
 /// Of one call: a start, the command's own time, and a start again of what was killed while it started.
-const DEADLINE: Duration = Duration::from_secs(90);
+const DEADLINE: Duration = Duration::from_secs(180);
 
 /// Kills one container after the other until it is told to stop. Half of them are killed through Docker, half by the end of their
 /// process alone.
@@ -48,7 +51,7 @@ async fn calls(sandbox: &Sandbox, command: &str, witness: &Witness) -> HashMap<S
     let mut outcomes = HashMap::new();
     for _ in 0..CALLS {
         let name = random_name("call");
-        let arguments = json!({"command": command, "env": {"NAME": name}, "timeout": 20});
+        let arguments = json!({"command": command, "env": {"NAME": name}, "timeout": 60});
         let answer = within("an answer", DEADLINE, sandbox.call("exec", arguments)).await;
         let ran = witness.count(&name);
         let outcome = if answer.status == 200 {
@@ -93,7 +96,12 @@ async fn containers_killed_during_two_hundred_calls_give_two_hundred_true_outcom
     assert!(killed >= 5, "{killed} containers were killed");
     assert_eq!(outcomes.iter().flat_map(HashMap::values).sum::<usize>(), SANDBOXES * CALLS);
     for sandbox in &sandboxes {
-        assert_eq!(sandbox.sh("echo well").await, "well\n");
+        // The last kill may be news to the one call that finds it.
+        let well = || async {
+            let answer = sandbox.call("exec", json!({"command": "echo well"})).await;
+            (answer.status == 200).then(|| answer.ok()["stdout"].clone())
+        };
+        assert_eq!(eventually("it works again", PATIENCE, well).await, "well\n");
         sandbox.call("destroySandbox", json!({})).await.ok();
     }
     assert_eq!(stack.containers(), Vec::<String>::new(), "none is orphaned");

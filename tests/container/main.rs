@@ -28,3 +28,26 @@ mod transfers;
 mod unknown_errors;
 mod witness;
 mod worker_kills;
+
+use std::future::Future;
+
+use serde_json::json;
+use test_support::{Answer, STARTS, Sandbox};
+
+/// What the command writes that starts a sandbox again.
+async fn first_sh(sandbox: &Sandbox, command: &str) -> String {
+    let output = sandbox.client.started("exec", &json!({ "sandboxId": sandbox.id, "command": command })).await;
+    assert_eq!(output["exitCode"], 0, "{command}: {output}");
+    output["stdout"].as_str().expect("stdout is text").to_owned()
+}
+
+/// The answer of a start that a test has fail. An engine under load fails by itself now and then: then nothing was there to fail.
+async fn refused_start<F: Future<Output = Answer>>(start: impl Fn() -> F) -> Answer {
+    for _ in 1..STARTS {
+        let answer = start().await;
+        if answer.json()["details"]["reason"] != "container_start_failed" {
+            return answer;
+        }
+    }
+    start().await
+}

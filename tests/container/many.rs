@@ -21,7 +21,7 @@ const LIMIT: Duration = Duration::from_secs(420);
 /// Makes so many, uses all of them at once, and destroys them.
 async fn round(stack: &ContainerStack, many: usize) {
     let mut sandboxes: Vec<_> = (0..many).map(|_| stack.unmade_sandbox()).collect();
-    let starts = stream::iter(&sandboxes).for_each_concurrent(STARTS, |sandbox| stack.make(sandbox, json!({})));
+    let starts = stream::iter(&sandboxes).for_each_concurrent(STARTS, |sandbox| sandbox.make(json!({})));
     within("all of them start", LIMIT, starts).await;
     assert_eq!(stack.running().len(), many, "all of them run, each in a container of its own");
     // An idle connection may be closed at the moment it is used.

@@ -3,7 +3,14 @@
 use std::time::Duration;
 
 use serde_json::json;
-use test_support::{ContainerOptions, ContainerStack, PATIENCE, eventually, random_name, sandbox_daemon_of, within};
+use test_support::{ContainerOptions, ContainerStack, PATIENCE, eventually, random_name, sandbox_daemon_of};
+
+use crate::first_sh;
+
+/// Alarms are set and taken away a little before or after what they are for is told.
+async fn alarms(stack: &ContainerStack, what: &str, count: usize) {
+    eventually(what, PATIENCE, || async { (stack.worker().sandbox_alarms() == count).then_some(()) }).await;
+}
 
 #[tokio::test]
 async fn a_stopped_sandbox_has_no_container_and_wakes_in_a_new_one() {
@@ -19,7 +26,9 @@ async fn a_stopped_sandbox_has_no_container_and_wakes_in_a_new_one() {
     let told = sandbox.call("getSandbox", json!({})).await.ok();
     assert_eq!((&told["state"], &told["generation"]), (&json!("sleeping"), &json!(1)), "asking starts nothing: {told}");
     assert!(stack.running().is_empty());
-    let woken = within("a wake", PATIENCE, sandbox.call("wakeSandbox", json!({}))).await.ok();
+    // An engine under load fails now and then, and says so.
+    let woken = || async { Some(sandbox.call("wakeSandbox", json!({})).await).filter(|answer| answer.status == 200) };
+    let woken = eventually("a wake", PATIENCE, woken).await.ok();
     assert_eq!(woken["generation"], 2, "{woken}");
     assert_eq!(sandbox.sh("echo $GIVEN; ls -A").await, "yes\n");
 }
@@ -32,7 +41,7 @@ async fn an_idle_sandbox_goes_to_sleep_and_its_next_use_wakes_it() {
     eventually("it sleeps", Duration::from_secs(90), asleep).await;
     let mut sandbox = sandbox;
     sandbox.client = stack.client();
-    assert_eq!(sandbox.sh("echo back").await, "back\n");
+    assert_eq!(first_sh(&sandbox, "echo back").await, "back\n");
     assert_eq!(sandbox.call("getSandbox", json!({})).await.ok()["generation"], 2);
 }
 
@@ -42,12 +51,12 @@ async fn a_command_right_after_a_stop_runs_in_a_new_container() {
     for round in 1..=3 {
         let stopped = sandbox.call("stopSandbox", json!({})).await.ok();
         assert_eq!(stopped["state"], "sleeping", "{stopped}");
-        assert_eq!(sandbox.sh("ls -A; echo ok").await, "ok\n");
+        assert_eq!(first_sh(&sandbox, "ls -A; echo ok").await, "ok\n");
         assert_eq!(sandbox.call("getSandbox", json!({})).await.ok()["generation"], round + 1);
     }
     let (stopped, ran) = tokio::join!(
         sandbox.call("stopSandbox", json!({})),
-        sandbox.call("exec", json!({"command": "echo ok", "timeout": 20}))
+        sandbox.call("exec", json!({"command": "echo ok", "timeout": 60}))
     );
     stopped.ok();
     if ran.status == 200 {
@@ -56,7 +65,7 @@ async fn a_command_right_after_a_stop_runs_in_a_new_container() {
         let code = ran.any_problem().code;
         assert!(["interrupted", "outcome_unknown"].contains(&code.as_str()), "{code}");
     }
-    assert_eq!(sandbox.sh("echo well").await, "well\n");
+    assert_eq!(first_sh(&sandbox, "echo well").await, "well\n");
 }
 
 #[tokio::test]
@@ -74,11 +83,13 @@ async fn kept_alive_it_stays_also_without_its_object_and_sleeps_once_it_no_longe
     eventually("it sleeps", PATIENCE, asleep).await;
     let stopped = || async { (sandbox.call("getSandbox", json!({})).await.ok()["state"] == "sleeping").then_some(()) };
     eventually("it is told so", PATIENCE, stopped).await;
-    assert_eq!(stack.worker().sandbox_alarms(), 0, "what sleeps has no alarm");
-    assert_eq!(sandbox.sh("echo back").await, "back\n");
-    assert_eq!(stack.worker().sandbox_alarms(), 1, "what runs has one");
+    alarms(&stack, "what sleeps has no alarm", 0).await;
+    // It must not sleep again before it is looked at.
+    sandbox.call("updateSandbox", json!({"sleepAfter": 900})).await.ok();
+    assert_eq!(first_sh(&sandbox, "echo back").await, "back\n");
+    alarms(&stack, "what runs has one", 1).await;
     sandbox.call("destroySandbox", json!({})).await.ok();
-    assert_eq!(stack.worker().sandbox_alarms(), 0, "what is gone has none");
+    alarms(&stack, "what is gone has none", 0).await;
 }
 
 #[tokio::test]

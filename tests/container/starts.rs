@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use serde_json::json;
-use test_support::{
-    ATTEMPTS, Answer, ContainerOptions, ContainerStack, NamedImage, PATIENCE, docker, eventually, within,
-};
+use test_support::{Answer, ContainerOptions, ContainerStack, NamedImage, PATIENCE, docker, eventually, within};
+
+use crate::refused_start;
 
 #[tokio::test]
 async fn many_first_calls_make_one_container() {
@@ -56,13 +56,7 @@ async fn a_platform_without_a_container_to_give_is_a_refusal_with_a_reason() {
 #[tokio::test]
 async fn a_port_that_stays_closed_is_named() {
     let stack = ContainerStack::start(ContainerOptions { image: "silent", ..ContainerOptions::default() });
-    let mut problem = refused(&stack).await.json();
-    for _ in 1..ATTEMPTS {
-        // The engine itself failed, under load: nothing was there that could stay silent.
-        if problem["details"]["reason"] == "container_start_failed" {
-            problem = refused(&stack).await.json();
-        }
-    }
+    let problem = refused_start(|| refused(&stack)).await.json();
     assert_eq!((&problem["details"]["reason"], &problem["details"]["port"]), (&json!("port_not_ready"), &json!(3000)));
     assert!(problem["detail"].as_str().unwrap().contains("3000"), "{problem}");
 }
@@ -83,18 +77,23 @@ async fn a_sandbox_whose_starts_fail_says_what_to_do_and_comes_back_when_they_no
     let sandbox = stack.sandbox().await;
     sandbox.call("stopSandbox", json!({})).await.ok();
     image.name("crashing");
+    let mut exited = 0;
     for times in 1..=3 {
         let wake = sandbox.call("wakeSandbox", json!({}));
         let answer = within("a refusal", PATIENCE, wake).await;
         let problem = answer.problem(503, "sandbox_unavailable");
-        // Not `port_not_ready`: nobody waited for a port in a container that had ended.
-        assert_eq!(problem.details["reason"], "container_exited", "{}", answer.text());
+        // Not `port_not_ready`: nobody waited for a port in a container that had ended. The engine may fail itself.
+        let reason = problem.details["reason"].as_str().unwrap();
+        assert!(["container_exited", "container_start_failed"].contains(&reason), "{}", answer.text());
+        exited += usize::from(reason == "container_exited");
         assert_eq!(problem.detail.contains("another id"), times == 3, "{times}: {}", problem.detail);
     }
+    assert!(exited > 0, "the container itself ended");
     let told = sandbox.call("getSandbox", json!({})).await.ok();
     assert_eq!((&told["status"], &told["state"]), (&json!("error"), &json!("error")));
     image.name("sandbox");
-    let woken = within("a wake", PATIENCE, sandbox.call("wakeSandbox", json!({}))).await.ok();
+    let woken = || async { Some(sandbox.call("wakeSandbox", json!({})).await).filter(|answer| answer.status == 200) };
+    let woken = eventually("a wake", Duration::from_secs(120), woken).await.ok();
     assert_eq!((&woken["state"], &woken["startReason"]), (&json!("running"), &json!("restarted")));
     assert_eq!(sandbox.sh("echo back").await, "back\n");
 }
@@ -110,8 +109,7 @@ async fn destroyed_during_its_start_and_five_times_at_once_it_leaves_nothing() {
         eventually("the start has begun", PATIENCE, begun).await;
         join_all((0..5).map(|_| sandbox.call("destroySandbox", json!({})))).await
     };
-    let (created, destroyed) =
-        within("both answer", Duration::from_secs(90), async { tokio::join!(create, destroy) }).await;
+    let (created, destroyed) = within("both answer", 2 * PATIENCE, async { tokio::join!(create, destroy) }).await;
     for answer in destroyed {
         assert_eq!(answer.ok()["status"], "destroyed");
     }

@@ -26,7 +26,7 @@ impl Ask {
     fn new(sandbox: &Sandbox, command: &str, chance: &mut Chance, deferred: bool) -> Self {
         let name = random_name("call");
         let command = format!("{command}; sleep 0.{:03}; echo $line", chance.below(1000));
-        let arguments = json!({"sandboxId": sandbox.id, "command": command, "env": {"NAME": name}, "timeout": if deferred { 60 } else { 20 }});
+        let arguments = json!({"sandboxId": sandbox.id, "command": command, "env": {"NAME": name}, "timeout": 60});
         Self { name, key: random_name("key"), arguments, deferred }
     }
 
@@ -81,7 +81,7 @@ async fn streamed(stack: &ContainerStack, sandbox: &Sandbox, command: &str, name
     let client = stack.client();
     let request = client.request(Method::POST, "/v1/tools/exec").header("accept", "text/event-stream");
     let command = format!("{command}; sleep 0.7; echo $line");
-    let arguments = json!({"sandboxId": sandbox.id, "command": command, "env": {"NAME": name}, "timeout": 20});
+    let arguments = json!({"sandboxId": sandbox.id, "command": command, "env": {"NAME": name}, "timeout": 60});
     Some(client.try_send(request.json(&arguments)).await?.text())
 }
 
@@ -110,7 +110,7 @@ async fn a_workerd_killed_at_random_moments_loses_no_container_and_repeats_no_co
             tokio::time::sleep(Duration::from_millis(chance.below(1800))).await;
             stack.kill_workerd().await;
         };
-        let (_, _, told, _, ()) = within("calls and kill", PATIENCE, async {
+        let (_, _, told, _, ()) = within("calls and kill", 2 * PATIENCE, async {
             tokio::join!(
                 asks[0].send(&client),
                 asks[1].send(&client),
@@ -127,7 +127,7 @@ async fn a_workerd_killed_at_random_moments_loses_no_container_and_repeats_no_co
         asked.extend(asks);
         if round % 2 == 0 {
             // Whatever became of its creation: the next one gives a sandbox that works.
-            within("a creation", PATIENCE, stack.make(&new, json!({}))).await;
+            within("a creation", 2 * PATIENCE, new.make(json!({}))).await;
             made.push(new);
         }
     }

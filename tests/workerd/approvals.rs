@@ -163,7 +163,7 @@ async fn an_approval_is_of_the_sandbox_that_was_there() {
 async fn what_a_command_wrote_before_it_failed_is_for_who_may_run_commands() {
     let (root, sandbox) = (Stack::shared().client(), Stack::shared().sandbox().await);
     let (_, agent) = agent(&root).await;
-    let slow = json!({ "sandboxId": sandbox.id, "command": "echo private; sleep 60", "timeout": 5 });
+    let slow = json!({ "sandboxId": sandbox.id, "command": "echo private; sleep 100", "timeout": 15 });
     let id = agent.call("exec", &slow).await.job_id();
     root.call("approveJob", &json!({ "jobId": id })).await.ok();
     let told = agent.ended(&id).await;

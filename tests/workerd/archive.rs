@@ -45,14 +45,15 @@ fn objects(stack: &Stack) -> Vec<PathBuf> {
     found
 }
 
-/// Changes a record and computes the whole chain anew, as who can write to the storage and knows the rule could.
+/// Changes a record, whatever it tells, and computes the whole chain anew, as who can write to the storage and knows the rule
+/// could.
 fn forge(stack: &Stack, seq: u32) {
     let program = "
 import glob, hashlib, sqlite3, sys
 for path in glob.glob(sys.argv[1] + '/**/*.sqlite', recursive=True):
     base = sqlite3.connect(path)
     if base.execute(\"SELECT count(*) FROM sqlite_master WHERE name = 'audit'\").fetchone()[0]:
-        base.execute(\"UPDATE audit SET record = replace(record, 'root', 'nobody') WHERE seq = ?\", [int(sys.argv[2])])
+        base.execute(\"UPDATE audit SET record = replace(record, 'callId', 'CallId') WHERE seq = ?\", [int(sys.argv[2])])
         digest = '0' * 64
         for row in base.execute('SELECT seq, at, call_id, kind, record FROM audit ORDER BY seq').fetchall():
             digest = hashlib.sha256('\\n'.join([digest, *map(str, row)]).encode()).hexdigest()
@@ -69,15 +70,15 @@ for path in glob.glob(sys.argv[1] + '/**/*.sqlite', recursive=True):
 #[tokio::test]
 async fn a_chain_that_was_computed_anew_shows_against_the_exports() {
     let stack = stack();
-    let before = exported(&stack, 2).await;
-    assert!(before["records"].as_u64() >= Some(4), "{before}");
+    exported(&stack, 2).await;
     stack.worker().kill();
-    forge(&stack, 3);
+    // However few records there are in two exports, the second is in one.
+    forge(&stack, 2);
     stack.worker().restart();
     let found = verified(&stack.client(), "").await;
     assert_eq!(
         (&found["valid"], &found["fault"]),
-        (&json!(false), &json!({ "seq": 3, "what": "differsFromExport" })),
+        (&json!(false), &json!({ "seq": 2, "what": "differsFromExport" })),
         "{found}"
     );
 }
@@ -87,7 +88,8 @@ async fn books_that_were_cut_at_their_end_show_against_the_exports() {
     let stack = stack();
     let last = exported(&stack, 2).await["head"]["seq"].as_i64().unwrap();
     stack.worker().kill();
-    tamper(&stack, "DELETE FROM audit WHERE seq > 3");
+    // However few records there are in two exports, the last ends behind the first record.
+    tamper(&stack, "DELETE FROM audit WHERE seq > 1");
     stack.worker().restart();
     let found = verified(&stack.client(), "").await;
     assert_eq!(

@@ -59,7 +59,7 @@ async fn archives_that_cannot_be_are_refused() {
 async fn a_watch_streams_what_happens() {
     let sandbox = Stack::shared().sandbox().await;
     sandbox.sh("mkdir -p d/sub; touch d/old").await;
-    let arguments = json!({"sandboxId": sandbox.id, "path": "d", "recursive": true, "timeout": 60});
+    let arguments = json!({"sandboxId": sandbox.id, "path": "d", "recursive": true, "timeout": 300});
     let mut stream = sandbox.client.stream("watchFiles", &arguments).await;
     assert_eq!(stream.next().await.map(|event| event.name).as_deref(), Some("ready"));
     sandbox.sh("mv d/old d/sub/new; rm d/sub/new; mkdir d/sub/deep; echo > d/sub/deep/f; touch d/end").await;
@@ -102,11 +102,12 @@ async fn a_buffered_watch_waits_for_the_first_changes_or_its_timeout() {
     let sandbox = &sandbox;
     let poke = async {
         for number in 0.. {
-            sandbox.sh(&format!("echo > f{number}")).await;
+            // One change and no second, before which the watch could begin.
+            sandbox.sh(&format!("mkdir d{number}")).await;
         }
     };
     let seen = tokio::select! {
-        answer = sandbox.call("watchFiles", json!({"timeout": 60})) => answer.ok(),
+        answer = sandbox.call("watchFiles", json!({"timeout": 80})) => answer.ok(),
         () = poke => unreachable!("it goes on for ever"),
     };
     assert_eq!(seen["ended"], "changes", "{seen}");

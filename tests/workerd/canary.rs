@@ -233,11 +233,11 @@ async fn named_ones_mask(client: &Client, sandbox: &Sandbox, secrets: &Secrets) 
     let log = client.get(&format!("/v1/jobs/{job}/logs")).await;
     let start = json!({ "name": "n", "command": "echo $NAMED; exec sleep 1000", "secrets": { "NAMED": "named" } });
     let started = sandbox.call("startBackgroundProcess", start).await.ok();
-    let wait = json!({ "processId": started["processId"], "text": "redacted", "timeout": 10 });
+    let wait = json!({ "processId": started["processId"], "text": "redacted", "timeout": 80 });
     let waited = sandbox.call("waitForProcess", wait).await;
     assert_eq!(waited.ok()["outcome"], "met");
     let mut late = arguments;
-    (late["command"], late["timeout"]) = (json!("echo $NAMED$NAMED_IN_SANDBOX; sleep 30"), json!(5));
+    (late["command"], late["timeout"]) = (json!("echo $NAMED$NAMED_IN_SANDBOX; sleep 100"), json!(15));
     let late = client.call("exec", &late).await;
     assert_eq!(late.problem(504, "timeout").details["stdout"], "[redacted][redacted]\n");
     let again = client.call("setSecret", &json!({ "name": "named", "value": secrets.named })).await;
@@ -272,7 +272,7 @@ async fn commands_mask(sandbox: &Sandbox, secrets: &Secrets) {
     let again = asked().await;
     assert_eq!(again.header("idempotency-replayed"), Some("true"));
     assert_eq!(again.ok()["stdout"], "[redacted] [redacted]\n");
-    let late = json!({ "command": "echo $APP_TOKEN$CALL_SECRET; sleep 30", "timeout": 5, "env": env });
+    let late = json!({ "command": "echo $APP_TOKEN$CALL_SECRET; sleep 100", "timeout": 15, "env": env });
     let problem = sandbox.call("exec", late).await.problem(504, "timeout");
     assert_eq!(problem.details["stdout"], "[redacted][redacted]\n");
     for wrong in [json!({ "CALL_SECRET": [secrets.of_call] }), json!({ format!("={}", secrets.of_call): "x" })] {
@@ -288,12 +288,12 @@ async fn processes_mask(sandbox: &Sandbox, secrets: &Secrets) {
     let start = json!({ "command": command, "name": "p", "env": { "P_PASSWORD": secrets.of_call }, "keepStdin": true });
     let started = sandbox.call("startBackgroundProcess", start).await.ok();
     let id = &started["processId"];
-    let wait = json!({ "processId": id, "text": "redacted", "timeout": 10 });
+    let wait = json!({ "processId": id, "text": "redacted", "timeout": 80 });
     let waited = sandbox.call("waitForProcess", wait).await;
     assert_eq!(waited.ok()["outcome"], "met");
     let line = json!({ "processId": id, "data": format!("{}\n", secrets.input), "close": true });
     let written = sandbox.call("writeProcessInput", line).await;
-    sandbox.call("waitForProcess", json!({ "processId": id, "timeout": 10 })).await.ok();
+    sandbox.call("waitForProcess", json!({ "processId": id, "timeout": 80 })).await.ok();
     let logs = sandbox.call("getProcessLogs", json!({ "processId": id })).await;
     assert!(logs.text().contains(&secrets.input), "a process may write what nobody said is secret: {}", logs.text());
     let list = sandbox.call("listProcesses", json!({})).await;
@@ -308,7 +308,7 @@ async fn processes_mask(sandbox: &Sandbox, secrets: &Secrets) {
 /// command's own have one in their environment.
 async fn no_process_shows(sandbox: &Sandbox, secrets: &Secrets) {
     let env = json!({ "CALL_SECRET": secrets.of_call, "PLAIN": secrets.plain });
-    let slow = json!({ "command": "cat > input; exec sleep 7171", "env": env, "stdin": secrets.input, "timeout": 60 });
+    let slow = json!({ "command": "cat > input; exec sleep 7171", "env": env, "stdin": secrets.input, "timeout": 300 });
     let mut stream = sandbox.open_stream(slow).await;
     let reads = tokio::spawn(async move { while stream.next().await.is_some() {} });
     let runs = || async { (!find_by_argument("sleep\u{0}7171").is_empty()).then_some(()) };

@@ -14,7 +14,7 @@ use test_support::{
     sandbox_daemon_of, within,
 };
 
-use crate::concurrency::{MANY_STARTS, started};
+use crate::concurrency::MANY_STARTS;
 
 const CALLS: usize = 200;
 const CALLERS: usize = 8;
@@ -84,8 +84,9 @@ async fn command(client: &Client, sandbox_id: &str, number: usize, sleep_ms: u64
     within("the outcome of a call, within its deadline", DEADLINE, answer).await.unwrap_or(Told::Nothing)
 }
 
-/// Kills one thing and, where nothing else would, starts it again.
-async fn kill(stack: &Arc<Stack>, victim: Victim, sandboxes: &[Sandbox]) {
+/// Kills one thing and, where nothing else would, starts it again. Once all calls are over there is no command whose daemon
+/// could die.
+async fn kill(stack: &Arc<Stack>, victim: Victim, sandboxes: &[Sandbox], is_over: impl Fn() -> bool) {
     let restart = |work: fn(&Stack)| {
         let stack = stack.clone();
         tokio::task::spawn_blocking(move || work(&stack))
@@ -93,8 +94,13 @@ async fn kill(stack: &Arc<Stack>, victim: Victim, sandboxes: &[Sandbox]) {
     match victim {
         Victim::Daemon => {
             let daemons = || sandboxes.iter().find_map(|sandbox| sandbox_daemon_of(&format!("marker-{}", sandbox.id)));
-            let daemon = || async { daemons() };
-            kill_process(eventually("a command runs in the sandbox", PATIENCE, daemon).await);
+            let daemon = || async {
+                let found = daemons();
+                (found.is_some() || is_over()).then_some(found)
+            };
+            if let Some(daemon) = eventually("a command runs in the sandbox", PATIENCE, daemon).await {
+                kill_process(daemon);
+            }
         }
         Victim::Host => restart(|stack| stack.host().restart()).await.expect("the host starts again"),
         Victim::Workerd => restart(|stack| stack.worker().restart()).await.expect("workerd starts again"),
@@ -194,7 +200,7 @@ async fn kills_at_random_moments_change_no_outcome_and_repeat_no_command() {
             tokio::time::sleep(Duration::from_millis(chance.below(200))).await;
             let first = usize::try_from(chance.below(SANDBOXES as u64)).unwrap();
             println!("after {} calls: SIGKILL to {victim:?}", ended.load(Ordering::Relaxed));
-            kill(&stack, *victim, &sandboxes[first..]).await;
+            kill(&stack, *victim, &sandboxes[first..], || ended.load(Ordering::Relaxed) == CALLS).await;
         }
     };
     let (told, ()) = tokio::join!(join_all(callers), killer);
@@ -227,7 +233,7 @@ async fn generation_of(stack: &Stack, count: usize) {
     let _alone = MANY_STARTS.lock().await;
     let sandboxes: Vec<Sandbox> = (0..count).map(|_| stack.unmade_sandbox()).collect();
     let used = sandboxes.iter().map(|sandbox| async {
-        started(&sandbox.client, "createSandbox", &json!({ "id": sandbox.id })).await;
+        sandbox.make(json!({})).await;
         sandbox.sh("echo $SANDBOX_ID | tee id").await
     });
     for (sandbox, output) in sandboxes.iter().zip(join_all(used).await) {

@@ -220,7 +220,8 @@ async fn a_server_that_never_answers_is_given_up_and_no_process_list_has_the_cre
     let sandbox = Stack::shared().unmade_sandbox();
     let secret = random_name("SECRET123");
     let url = format!("http://user:{secret}@{}/silent/app.git", server.address);
-    let arguments = json!({"id": sandbox.id, "gitUrl": url, "gitTimeout": 5});
+    // Long enough to be seen while it runs: a look takes seconds on a machine that has other work.
+    let arguments = json!({"id": sandbox.id, "gitUrl": url, "gitTimeout": 30});
     let create = sandbox.client.call("createSandbox", &arguments);
     let look = async {
         let seen = || async {

@@ -166,7 +166,7 @@ async fn a_sandbox_sees_its_own_processes_and_files_only() {
     let stack = Stack::shared();
     let (one, other) = (stack.sandbox().await, stack.sandbox().await);
     let marker = random_name("marker");
-    one.sh(&format!("echo secret > {marker}; echo secret > /tmp/{marker}; (exec -a {marker} sleep 30) >&- 2>&- &"))
+    one.sh(&format!("echo secret > {marker}; echo secret > /tmp/{marker}; (exec -a {marker} sleep 300) >&- 2>&- &"))
         .await;
     assert!(!find_by_argument(&marker).is_empty(), "it runs on this machine");
     let seen = other.sh("cat /proc/[0-9]*/cmdline | tr '\\0' ' '; ls / /tmp /workspace /home /root 2>&1; id -u").await;

@@ -8,9 +8,9 @@ use test_support::{
     sandbox_daemon_of, within,
 };
 
-/// Starts a long command as a stream and reads it until the command is seen to run.
+/// Starts a long command as a stream and reads it until the command is seen to run, and has noted that it did.
 async fn long_command(sandbox: &Sandbox, marker: &str) -> EventStream {
-    let command = format!("echo begun; echo ran >> count; sleep 300; : {marker}");
+    let command = format!("echo ran >> count; echo begun; sleep 300; : {marker}");
     let mut stream = sandbox.open_stream(json!({"command": command, "timeout": 600})).await;
     let first = within("the first output", PATIENCE, stream.next()).await.unwrap();
     assert_eq!(first.name, "stdout");
@@ -63,7 +63,8 @@ async fn a_daemon_killed_between_two_calls_is_started_again() {
     for round in 1..=3 {
         let marker = random_name("idle");
         sandbox.sh(&format!("echo {round} > round; (exec -a {marker} sleep 300) >&- 2>&- & echo")).await;
-        kill_process(sandbox_daemon_of(&marker).expect("its daemon is found"));
+        let daemon = || async { sandbox_daemon_of(&marker) };
+        kill_process(eventually("its daemon is found", PATIENCE, daemon).await);
         let gone = || async { find_by_argument(&marker).is_empty().then_some(()) };
         eventually("the sandbox is dead", PATIENCE, gone).await;
         assert_eq!(sandbox.sh("cat round").await, format!("{round}\n"));
@@ -153,7 +154,8 @@ async fn workerd_killed_and_started_again_knows_what_it_knew() {
 async fn workerd_killed_during_a_start_leaves_no_sandbox_unlisted() {
     let stack = Stack::start(StackOptions::default());
     let sandbox = stack.unmade_sandbox();
-    let slow = test_support::Fault::Delays(Duration::from_secs(5));
+    // Until the Worker is seen to have asked for it, and is killed.
+    let slow = test_support::Fault::Delays(Duration::from_secs(40));
     stack.proxy.inject_times(&sandbox.id, test_support::Operation::Start, slow, 1);
     let request = sandbox.client.request(reqwest::Method::POST, "/v1/tools/createSandbox");
     let pending = tokio::spawn(request.json(&json!({"id": sandbox.id})).send());

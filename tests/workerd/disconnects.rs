@@ -41,7 +41,7 @@ async fn a_caller_that_leaves_a_silent_stream_is_noticed() {
 async fn a_buffered_call_whose_caller_left_is_bounded_by_its_timeout() {
     let sandbox = Stack::shared().sandbox().await;
     let marker = random_name("left");
-    let arguments = json!({"sandboxId": sandbox.id, "command": format!("sleep 300; : {marker}"), "timeout": 5});
+    let arguments = json!({"sandboxId": sandbox.id, "command": format!("sleep 300; : {marker}"), "timeout": 30});
     let request = sandbox.client.request(reqwest::Method::POST, "/v1/tools/exec").json(&arguments);
     let call = tokio::spawn(request.send());
     let runs = || async { (!find_by_argument(&marker).is_empty()).then_some(()) };
@@ -55,9 +55,10 @@ async fn a_buffered_call_whose_caller_left_is_bounded_by_its_timeout() {
 async fn one_callers_leaving_does_not_touch_anothers_command() {
     let sandbox = Stack::shared().sandbox().await;
     let marker = random_name("other");
-    let mut leaving =
-        sandbox.open_stream(json!({"command": format!("while :; do echo {marker}; sleep 0.01; done")})).await;
-    let staying = sandbox.open_stream(json!({"command": "echo begin; sleep 8; echo end"})).await;
+    let leaving =
+        sandbox.open_stream(json!({"command": format!("while :; do echo {marker}; sleep 0.01; done"), "timeout": 300}));
+    let mut leaving = leaving.await;
+    let staying = sandbox.open_stream(json!({"command": "echo begin; sleep 8; echo end", "timeout": 300})).await;
     sandbox.sh("(exec -a server sleep 300) >&- 2>&- & echo").await;
     leaving.next().await.unwrap();
     drop(leaving);

@@ -30,7 +30,7 @@ async fn pass(moment: i64) {
 #[tokio::test]
 async fn a_sandbox_goes_when_its_time_is_over_though_it_is_used() {
     let stack = Stack::shared();
-    let sandbox = stack.sandbox_with(json!({"expiresAfter": 20, "keepAlive": true})).await;
+    let sandbox = stack.sandbox_with(json!({"expiresAfter": 45, "keepAlive": true})).await;
     let marker = random_name("expires");
     sandbox.sh(&format!("(exec -a {marker} sleep 300) >&- 2>&- & echo")).await;
     goes(&sandbox).await;
@@ -50,13 +50,14 @@ async fn a_sandbox_goes_when_its_time_is_over_though_it_is_used() {
 #[tokio::test]
 async fn an_expiry_moves_by_an_update_and_by_nothing_else() {
     let stack = Stack::shared();
-    let sandbox = stack.sandbox_with(json!({"expiresAfter": 30})).await;
+    // Seven calls come before it is over.
+    let sandbox = stack.sandbox_with(json!({"expiresAfter": 60})).await;
     let at = |answer: &Value| milliseconds(&answer["expiresAt"]);
     let first = sandbox.call("getSandbox", json!({})).await.ok();
     sandbox.sh("true").await;
     sandbox.call("wakeSandbox", json!({})).await.ok();
     sandbox.client.call("listSandboxes", &json!({})).await.ok();
-    let again = sandbox.client.call("createSandbox", &json!({"id": sandbox.id, "expiresAfter": 30})).await.ok();
+    let again = sandbox.client.call("createSandbox", &json!({"id": sandbox.id, "expiresAfter": 60})).await.ok();
     assert_eq!(
         (again["created"].as_bool(), at(&again)),
         (Some(false), at(&first)),
@@ -76,7 +77,7 @@ async fn an_expiry_moves_by_an_update_and_by_nothing_else() {
 #[tokio::test]
 async fn renewals_at_the_moment_of_expiry_are_true_whichever_comes_first() {
     let stack = Stack::shared();
-    let sandboxes = join_all((0..8).map(|_| stack.sandbox_with(json!({"expiresAfter": 30})))).await;
+    let sandboxes = join_all((0..8).map(|_| stack.sandbox_with(json!({"expiresAfter": 60})))).await;
     let expires = join_all(sandboxes.iter().map(|one| one.call("getSandbox", json!({})))).await;
     let renewals = sandboxes.iter().zip(&expires).enumerate().map(|(number, (sandbox, told))| async move {
         let due = milliseconds(&told.ok()["expiresAt"]);
@@ -97,7 +98,7 @@ async fn renewals_at_the_moment_of_expiry_are_true_whichever_comes_first() {
 #[tokio::test]
 async fn a_sandbox_whose_time_was_over_while_the_worker_was_down_goes_without_being_asked_for() {
     let stack = Stack::start(StackOptions::default());
-    let mut sandbox = stack.sandbox_with(json!({"expiresAfter": 20})).await;
+    let mut sandbox = stack.sandbox_with(json!({"expiresAfter": 45})).await;
     let marker = random_name("down");
     sandbox.sh(&format!("(exec -a {marker} sleep 300) >&- 2>&- & echo")).await;
     let due = milliseconds(&sandbox.call("getSandbox", json!({})).await.ok()["expiresAt"]);
@@ -149,7 +150,7 @@ async fn a_host_that_does_not_answer_keeps_an_expired_sandbox_listed_until_it_do
     let stack = Stack::shared();
     let sandbox = stack.unmade_sandbox();
     stack.proxy.inject_times(&sandbox.id, Operation::Destroy, Fault::ClosesAtOnce, 1);
-    sandbox.client.call("createSandbox", &json!({"id": sandbox.id, "expiresAfter": 15})).await.ok();
+    sandbox.client.call("createSandbox", &json!({"id": sandbox.id, "expiresAfter": 40})).await.ok();
     goes(&sandbox).await;
     assert!(sandbox.requests(Operation::Destroy) >= 2, "it was tried again");
 }

@@ -97,7 +97,7 @@ async fn a_worker_killed_in_the_middle_never_runs_a_call_twice() {
     for round in 0..5 {
         let key = random_name("key");
         let file = format!("runs{round}");
-        let run = json!({ "sandboxId": sandbox.id, "command": format!("echo x >> {file}; sleep 1"), "timeout": 3 });
+        let run = json!({ "sandboxId": sandbox.id, "command": format!("echo x >> {file}; sleep 1"), "timeout": 60 });
         let request = client.request(Method::POST, "/v1/tools/exec").header("idempotency-key", &key);
         let lost = tokio::spawn(request.json(&run).send());
         let began = format!("cat {file} 2>/dev/null | wc -l");

@@ -53,7 +53,7 @@ async fn a_call_whose_caller_does_not_wait_becomes_a_job() {
     // Without a sandbox one is made; what fails says why.
     let made = root.ended(&root.deferred("exec", &json!({ "command": "echo hi" })).await.job_id()).await;
     assert_eq!(made["output"]["stdout"], "hi\n", "{made}");
-    let late = json!({ "sandboxId": sandbox.id, "command": "echo so far; sleep 60", "timeout": 5 });
+    let late = json!({ "sandboxId": sandbox.id, "command": "echo so far; sleep 100", "timeout": 15 });
     let failed = root.ended(&root.deferred("exec", &late).await.job_id()).await;
     assert_eq!((&failed["state"], &failed["error"]["code"]), (&json!("failed"), &json!("timeout")), "{failed}");
     assert_eq!(failed["error"]["details"]["stdout"], "so far\n");
@@ -80,8 +80,9 @@ async fn what_is_wrong_or_cannot_be_a_job_is_answered_at_once() {
     let key = json!({ "name": "a test", "permissions": { "role": "operator" }, "limits": limits });
     let key = root.call("createKey", &key).await.ok();
     let operator = root.with_key(key["key"].as_str());
-    let command = "until [ -e go ]; do sleep 0.1; done";
-    let answers = join_all((0..4).map(|_| async { operator.deferred("exec", &run(&sandbox, command)).await })).await;
+    let mut waits = run(&sandbox, "until [ -e go ]; do sleep 0.1; done");
+    waits["timeout"] = json!(300);
+    let answers = join_all((0..4).map(|_| operator.deferred("exec", &waits))).await;
     sandbox.sh("touch go").await;
     let jobs: Vec<&Answer> = answers.iter().filter(|answer| answer.status == 202).collect();
     assert_eq!(jobs.len(), 1);
@@ -95,7 +96,9 @@ async fn what_is_wrong_or_cannot_be_a_job_is_answered_at_once() {
 async fn an_idempotency_key_gives_the_same_job_and_then_its_answer() {
     let (root, sandbox) = (Stack::shared().client(), Stack::shared().sandbox().await);
     let key = random_name("key");
-    let arguments = run(&sandbox, "echo x >> runs; sleep 2; wc -l < runs");
+    // It is not over before all have asked.
+    let mut arguments = run(&sandbox, "echo x >> runs; until [ -e go ]; do sleep 0.1; done; wc -l < runs");
+    arguments["timeout"] = json!(300);
     let once = || {
         let request = root.request(Method::POST, "/v1/tools/exec").header("idempotency-key", &key);
         root.send(request.header("prefer", "respond-async").json(&arguments))
@@ -103,6 +106,7 @@ async fn an_idempotency_key_gives_the_same_job_and_then_its_answer() {
     let answers = join_all((0..5).map(|_| once())).await;
     let id = answers[0].job_id();
     assert!(answers.iter().all(|answer| answer.job_id() == id));
+    sandbox.sh("touch go").await;
     root.ended(&id).await;
     let answered = || async {
         let answer = once().await;
@@ -120,11 +124,16 @@ async fn cancel(client: &Client, job: &str) -> Answer {
 #[tokio::test]
 async fn a_cancelled_command_is_gone_with_all_its_children() {
     let (root, sandbox) = (Stack::shared().client(), Stack::shared().sandbox().await);
-    let id = root.deferred("exec", &run(&sandbox, FAMILY)).await.job_id();
+    let mut arguments = run(&sandbox, FAMILY);
+    arguments["timeout"] = json!(300);
+    let id = root.deferred("exec", &arguments).await.job_id();
     family_lives(&sandbox).await;
     let dry = root.call("cancelJob", &json!({ "jobId": id, "dryRun": true })).await.ok();
     assert!(dry["effects"].to_string().contains("killed with all its children"), "{dry}");
+    // The answer waits for its end for a few seconds only.
     let told = cancel(&root, &id).await.ok();
+    assert!(["running", "cancelled"].contains(&told["state"].as_str().unwrap()), "{told}");
+    let told = root.ended(&id).await;
     assert_eq!((&told["state"], &told["cancelledBy"]), (&json!("cancelled"), &json!("root")), "{told}");
     assert_eq!(told["error"]["code"], "interrupted");
     family_is_gone(&sandbox).await;
@@ -189,7 +198,7 @@ async fn what_a_command_writes_is_read_by_offset_while_it_runs_and_followed_to_i
     let log = eventually("both lines are told while it runs", PATIENCE, both).await;
     assert_eq!(log["ended"], false);
     assert!(log.to_string().contains("[redacted]") && !log.to_string().contains("s3cr3t"), "{log}");
-    let follow = json!({ "jobId": id, "offset": log["nextOffset"], "follow": true, "timeout": 60 });
+    let follow = json!({ "jobId": id, "offset": log["nextOffset"], "follow": true, "timeout": 300 });
     let mut followed = root.stream("getJobLogs", &follow).await;
     sandbox.sh("echo go > gate").await;
     let (mut told, mut written) = (Vec::new(), Vec::new());
@@ -229,8 +238,8 @@ async fn a_job_that_did_not_succeed_is_begun_again_on_request_and_no_other() {
         async move { root.send(root.request(Method::POST, &format!("/v1/jobs/{id}/retry")).json(&json!({}))).await }
     };
     // It fails the first time, by its timeout, and not the second.
-    let mut arguments = run(&sandbox, "echo x >> runs; [ $(wc -l < runs) = 2 ] || sleep 60; echo done");
-    arguments["timeout"] = json!(5);
+    let mut arguments = run(&sandbox, "echo x >> runs; [ $(wc -l < runs) = 2 ] || sleep 100; echo done");
+    arguments["timeout"] = json!(20);
     let id = root.deferred("exec", &arguments).await.job_id();
     assert_eq!(root.ended(&id).await["state"], "failed");
     let told = retry(id.clone()).await.ok();

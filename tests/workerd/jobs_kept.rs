@@ -3,11 +3,19 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use test_support::{Client, Sandbox, Stack, StackOptions, random_name};
+use test_support::{Client, PATIENCE, Sandbox, Stack, StackOptions, eventually, random_name};
 
+/// A job that is over, in the list too: that is told of it a moment after the job's own object has it.
 async fn job(client: &Client, sandbox: &Sandbox) -> Value {
     let arguments = json!({ "sandboxId": sandbox.id, "command": "true" });
-    client.ended(&client.deferred("exec", &arguments).await.job_id()).await
+    let job = client.ended(&client.deferred("exec", &arguments).await.job_id()).await;
+    let is_told = || async {
+        let listed = client.call("listJobs", &json!({ "sandboxId": sandbox.id })).await.ok();
+        let mut listed = listed["jobs"].as_array().unwrap().iter();
+        listed.any(|one| one["jobId"] == job["jobId"] && one["endedAt"].is_string()).then_some(())
+    };
+    eventually("the list has the end of the job", PATIENCE, is_told).await;
+    job
 }
 
 fn ids(listed: &Value) -> Vec<&str> {

@@ -76,7 +76,7 @@ async fn a_key_ends_when_it_is_revoked_and_its_secret_when_it_is_replaced() {
 async fn a_key_expires() {
     let root = Stack::shared().client();
     let permissions = json!({ "role": "viewer" });
-    let (_, client) = made_with(&root, json!({ "permissions": permissions, "expiresAfter": 15 })).await;
+    let (_, client) = made_with(&root, json!({ "permissions": permissions, "expiresAfter": 30 })).await;
     client.get("/v1/tools").await.ok();
     let is_over = || async { (client.get("/v1/tools").await.status == 401).then_some(()) };
     eventually("the key has expired", PATIENCE, is_over).await;

@@ -10,10 +10,10 @@ use test_support::{Answer, Client, PATIENCE, Stack, StackOptions, eventually, ki
 const KILLS: usize = 100;
 
 /// Timeout of a command, 35 s for a start, 25 s for telling, 15 s until the books may close it; and a slow machine.
-const CLOSED: Duration = Duration::from_secs(2 + 35 + 25 + 15 + 60);
+const CLOSED: Duration = Duration::from_secs(20 + 35 + 25 + 15 + 60);
 
 /// How the command goes on once it has acted: it is over at once, soon, or not before the kill.
-const AFTERWARDS: [&str; 4] = ["", "; sleep 0.02", "; sleep 0.1", "; sleep 1"];
+const AFTERWARDS: [&str; 4] = ["", "; sleep 0.02", "; sleep 0.1", "; sleep 5"];
 
 struct Round {
     key: String,
@@ -25,7 +25,7 @@ impl Round {
     fn new(sandbox_id: &str, number: usize) -> Self {
         let file = format!("runs{number}");
         let command = format!("echo x >> {file}{}", AFTERWARDS[number % AFTERWARDS.len()]);
-        let arguments = json!({ "sandboxId": sandbox_id, "command": command, "timeout": 2 });
+        let arguments = json!({ "sandboxId": sandbox_id, "command": command, "timeout": 20 });
         Self { key: random_name("key"), arguments, file }
     }
 

@@ -19,8 +19,8 @@ async fn three_hundred_megabytes_pass_unchanged_and_in_flat_memory() {
     assert!(sandbox.client.send(warm).await.status < 300);
     sandbox.client.get(&path).await;
     let marker = random_name("marker");
-    let _stream =
-        sandbox.open_stream(json!({"command": format!("echo; read -t 60 _ < <(sleep 60); : {marker}")})).await;
+    let command = format!("echo; read -t 300 _ < <(sleep 300); : {marker}");
+    let _stream = sandbox.open_stream(json!({"command": command, "timeout": 300})).await;
     let daemon = test_support::eventually("the daemon is found", test_support::PATIENCE, || async {
         sandbox_daemon_of(&marker)
     });

@@ -32,11 +32,11 @@ async fn a_sandbox_is_made_once_and_found_again() {
 fn reach(internet: &Internet, port: u16) -> Value {
     let command = format!(
         "import socket\nfor address in [('{}', {port}), socket.create_server(('127.0.0.1', 0))]:\n    \
-         try: socket.create_connection(getattr(address, 'getsockname', lambda: address)(), 5); print('reached')\n    \
+         try: socket.create_connection(getattr(address, 'getsockname', lambda: address)(), 20); print('reached')\n    \
          except OSError: print('refused')",
         internet.address
     );
-    json!({"command": command, "language": "python"})
+    json!({"command": command, "language": "python", "timeout": 90})
 }
 
 #[tokio::test]
@@ -70,7 +70,7 @@ async fn a_command_reaches_neither_the_worker_nor_the_host() {
          except OSError: print('refused')"
     );
     let sandbox = stack.sandbox().await;
-    let output = sandbox.exec(json!({"command": command, "language": "python"})).await;
+    let output = sandbox.exec(json!({"command": command, "language": "python", "timeout": 90})).await;
     assert_eq!(output["stdout"], "refused\n".repeat(4), "{output}");
     for port in ports {
         std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
@@ -177,7 +177,8 @@ async fn destroying_ends_the_processes_and_removes_the_files() {
     let sandbox = Stack::shared().sandbox().await;
     let marker = random_name("left");
     sandbox.sh(&format!("head -c 5000000 /dev/zero > big; (exec -a {marker} sleep 300) >&- 2>&- & echo")).await;
-    assert!(!find_by_argument(&marker).is_empty());
+    let runs = || async { (!find_by_argument(&marker).is_empty()).then_some(()) };
+    eventually("it runs", PATIENCE, runs).await;
     let gone = sandbox.call("destroySandbox", json!({"force": true})).await.ok();
     assert_eq!((&gone["sandboxId"], &gone["status"]), (&json!(sandbox.id), &json!("destroyed")));
     assert!(find_by_argument(&marker).is_empty(), "told only once it is so");

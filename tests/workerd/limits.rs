@@ -84,7 +84,7 @@ async fn operations_that_were_not_carried_out_are_given_back() {
 async fn processes_of_a_sandbox_are_counted() {
     let (_, client) = limited(json!({ "processesPerSandbox": 2 })).await;
     let sandbox = Stack::shared().sandbox().await;
-    let server = json!({ "sandboxId": sandbox.id, "command": "sleep 100", "name": "server" });
+    let server = json!({ "sandboxId": sandbox.id, "command": "sleep 300", "name": "server" });
     for _ in 0..2 {
         client.call("startBackgroundProcess", &server).await.ok();
     }
@@ -95,7 +95,7 @@ async fn processes_of_a_sandbox_are_counted() {
 async fn open_calls_are_counted() {
     let (_, client) = limited(json!({ "concurrentCalls": 2 })).await;
     let sandbox = Stack::shared().sandbox().await;
-    let slow = json!({ "sandboxId": sandbox.id, "command": "until [ -e go ]; do sleep 0.1; done", "timeout": 60 });
+    let slow = json!({ "sandboxId": sandbox.id, "command": "until [ -e go ]; do sleep 0.1; done", "timeout": 85 });
     let mut calls: FuturesUnordered<_> = (0..6).map(|_| client.call("exec", &slow)).collect();
     let mut answers = Vec::new();
     while let Some(answer) = calls.next().await {

@@ -38,6 +38,17 @@ fn waits() -> Value {
     json!({ "action": "accept", "content": { "wait": true } })
 }
 
+/// What the call is answered in the end: where a round was over before it, the next ones are waited for too.
+async fn answered(client: &Client, sandbox: &Sandbox, mut told: Value) -> Value {
+    for _ in 0..3 {
+        if told["resultType"] != "input_required" {
+            break;
+        }
+        told = called(client, again(run(sandbox), &told["requestState"], waits())).await["result"].clone();
+    }
+    told
+}
+
 async fn jobs(client: &Client, sandbox: &Sandbox) -> Vec<Value> {
     let listed = client.call("listJobs", &json!({ "sandboxId": sandbox.id })).await.ok();
     listed["jobs"].as_array().unwrap().clone()
@@ -85,6 +96,7 @@ async fn a_call_that_waits_is_asked_about_and_answered_once_another_key_has_appr
     assert_eq!(jobs(&root, &sandbox).await[0]["state"], "awaiting_approval");
     root.call("approveJob", &json!({ "jobId": id })).await.ok();
     let told = waiting.await.unwrap()["result"].clone();
+    let told = answered(&agent, &sandbox, told).await;
     assert_eq!((&told["resultType"], &told["isError"]), (&json!("complete"), &json!(false)), "{told}");
     assert_eq!(told["structuredContent"]["stdout"], "1\n", "{told}");
     // The state tells how it ended from then on, and nothing is carried out again.
@@ -175,6 +187,6 @@ async fn who_waits_too_long_is_asked_again() {
     assert!(took > least && took < least + PATIENCE, "{took:?}");
     let id = jobs(&root, &sandbox).await[0]["jobId"].clone();
     root.call("approveJob", &json!({ "jobId": id })).await.ok();
-    let told = called(&agent, again(run(&sandbox), &asked["requestState"], waits())).await["result"].clone();
+    let told = answered(&agent, &sandbox, asked).await;
     assert_eq!(told["structuredContent"]["stdout"], "1\n", "{told}");
 }

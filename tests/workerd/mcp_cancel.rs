@@ -16,7 +16,7 @@ fn call(id: &Value, tool: &str, arguments: &Value, progress: bool) -> Value {
     json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params })
 }
 
-/// A command that runs until it is killed, and what finds it.
+/// A command that runs until it is killed, and what finds it once it has written.
 struct Running {
     marker: String,
     arguments: Value,
@@ -25,7 +25,9 @@ struct Running {
 impl Running {
     fn new(sandbox: &Sandbox, timeout: u32) -> Self {
         let marker = random_name("mark");
-        let command = format!("echo begun; sleep 300; : {marker}");
+        // In the arguments of the shell the marker is no word yet.
+        let (begin, end) = marker.split_at(4);
+        let command = format!("echo begun; exec -a {begin}''{end} sleep 300");
         let arguments = json!({ "sandboxId": sandbox.id, "command": command, "timeout": timeout });
         Self { marker, arguments }
     }
@@ -49,6 +51,16 @@ async fn open(client: &Client, headers: &[(&str, &str)], body: Value) -> Respons
         request = request.header(*name, *value);
     }
     request.json(&body).send().await.expect("the call is answered")
+}
+
+/// What a stream tells until it has told `text`.
+async fn until_told(response: &mut Response, text: &str) -> String {
+    let mut told = String::new();
+    while !told.contains(text) {
+        let piece = within("the stream tells it", PATIENCE, response.chunk()).await.unwrap();
+        told.push_str(&String::from_utf8_lossy(&piece.expect("the stream goes on")));
+    }
+    told
 }
 
 /// Waits until the call was asked twice more whether it is wanted, which it is before it tells that it still runs.
@@ -91,12 +103,14 @@ async fn a_cancelled_stream_ends_without_an_answer_and_its_command_is_killed() {
     let (client, sandbox) = (stack.client(), stack.sandbox().await);
     let running = Running::new(&sandbox, 300);
     let id = json!(random_name("id"));
-    let response = open(&client, &[VERSION], call(&id, "exec", &running.arguments, true)).await;
+    let mut response = open(&client, &[VERSION], call(&id, "exec", &running.arguments, true)).await;
     let call_id = response.headers()["x-request-id"].to_str().unwrap().to_owned();
+    // The command has written a while before that is told.
+    let begun = until_told(&mut response, "begun").await;
     running.begun().await;
     let answer = cancel(&client, &[VERSION], &id).await;
     assert_eq!((answer.status, answer.body.len()), (202, 0));
-    let told = rest(response).await;
+    let told = begun + &rest(response).await;
     assert!(told.contains("begun") && !told.contains("\"result\"") && !told.contains("\"error\""), "{told}");
     running.gone().await;
     let books = outcome(&client, &call_id).await;
@@ -139,8 +153,12 @@ async fn a_call_that_is_a_job_while_its_caller_waits_is_cancelled_with_it() {
     let result = within("the call is answered", PATIENCE, waiting).await.unwrap().ok()["result"].clone();
     assert_eq!(result["isError"], true, "{result}");
     running.gone().await;
-    let jobs = client.call("listJobs", &json!({ "sandboxId": sandbox.id })).await.ok();
-    assert_eq!(jobs["jobs"][0]["state"], "cancelled", "{jobs}");
+    // The list is told a moment after the caller.
+    let listed = async || {
+        let jobs = client.call("listJobs", &json!({ "sandboxId": sandbox.id })).await.ok();
+        (jobs["jobs"][0]["state"] == "cancelled").then_some(())
+    };
+    eventually("the list has it as cancelled", PATIENCE, listed).await;
 }
 
 #[tokio::test]

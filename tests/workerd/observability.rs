@@ -6,11 +6,14 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use test_support::{Answer, Client, PATIENCE, Sandbox, Stack, StackOptions, eventually, random_name};
 
-/// Lines of JSON in the Worker's log that say `requestId`.
+/// Lines of JSON in the Worker's log that say `requestId`. Two that were written at once may stand on one line.
 fn lines_of(stack: &Stack, request_id: &str) -> Vec<Value> {
     let log = stack.worker().log();
-    let lines = log.lines().filter(|line| line.contains(request_id));
-    lines.filter_map(|line| serde_json::from_str(line.get(line.find('{')?..)?).ok()).collect()
+    let lines = log.lines().filter(|line| line.contains(request_id)).filter_map(|line| line.get(line.find('{')?..));
+    lines
+        .flat_map(|text| serde_json::Deserializer::from_str(text).into_iter::<Value>().map_while(Result::ok))
+        .filter(|line| line.to_string().contains(request_id))
+        .collect()
 }
 
 /// The one line of a request, once it is written.
@@ -175,7 +178,13 @@ async fn a_call_is_a_data_point_of_the_analytics_engine() {
     let answer = exec(&sandbox, "exit 4").await;
     let line = line_of(stack, &answer).await;
     let id = line["requestId"].as_str().unwrap();
-    let points = lines_of(stack, id).into_iter().filter(|line| line["dataPoint"].is_object()).collect::<Vec<_>>();
+    // It is written after the line.
+    let written = || async {
+        let lines = lines_of(stack, id).into_iter();
+        let points: Vec<Value> = lines.filter(|line| line["dataPoint"].is_object()).collect();
+        (!points.is_empty()).then_some(points)
+    };
+    let points = eventually("the data point is written", PATIENCE, written).await;
     let [point] = points.as_slice() else { panic!("one data point a call: {points:?}") };
     let point = &point["dataPoint"];
     assert_eq!(point["indexes"], json!(["default"]));
@@ -228,7 +237,7 @@ async fn metrics_count_calls_and_starts_and_calls_that_nobody_settled() {
     assert!((1..=2).contains(&periods.len()), "{by_hour}");
 
     // The Worker dies in the middle of a command: nobody settles that call.
-    let stream = sandbox.open_stream(json!({ "command": "echo; sleep 60", "timeout": 1 }));
+    let stream = sandbox.open_stream(json!({ "command": "echo; sleep 60", "timeout": 20 }));
     let mut stream = stream.await;
     stream.next().await;
     stack.worker().restart();
@@ -238,7 +247,7 @@ async fn metrics_count_calls_and_starts_and_calls_that_nobody_settled() {
         let metrics = client.call("getMetrics", &json!({})).await.ok();
         (count(&metrics, "calls", "exec", "outcome_unknown") == 1).then_some(metrics)
     };
-    let metrics = eventually("the sweep closes the call", Duration::from_secs(150), swept).await;
+    let metrics = eventually("the sweep closes the call", Duration::from_secs(240), swept).await;
     assert_eq!(count(&metrics, "calls", "exec", "succeeded"), 2, "metrics outlive the Worker: {metrics}");
     assert_eq!(metrics["callsUnderWay"], 1, "the question itself: {metrics}");
     let errors = metrics["periods"][0]["errors"].as_array().unwrap();

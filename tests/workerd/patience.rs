@@ -46,7 +46,9 @@ async fn what_outlasts_its_caller_is_answered_with_its_job_and_runs_once() {
     // Whoever asks again is told of the same job; a reader of events, who waits for ever, at once.
     assert_eq!(ask(1, "application/json").await.job_id(), job);
     assert_eq!(ask(0, "text/event-stream").await.job_id(), job);
-    // Or waits for its end.
+    // Or waits for its end. Who lets it go does not wait for its beginning.
+    let began = || async { (sandbox.sh("cat runs 2>/dev/null || true").await == "x\n").then_some(()) };
+    eventually("it runs", PATIENCE, began).await;
     let (answer, _) = tokio::join!(ask(60, "application/json"), sandbox.sh("echo > gate"));
     let output = answer.ok();
     assert_eq!(output["stdout"], "done\n", "{output}");
@@ -59,7 +61,7 @@ async fn what_outlasts_its_caller_is_answered_with_its_job_and_runs_once() {
 #[tokio::test]
 async fn a_failure_in_time_is_the_problem_that_it_would_have_been() {
     let (root, sandbox) = (Stack::shared().client(), Stack::shared().sandbox().await);
-    let lasting = json!({ "sandboxId": sandbox.id, "command": "echo x > marker; sleep 60", "timeout": 100 });
+    let lasting = json!({ "sandboxId": sandbox.id, "command": "echo x > marker; sleep 300", "timeout": 300 });
     let waiting = root.call("exec", &lasting);
     let stopping = async {
         let runs = || async { sandbox.sh("cat marker 2>/dev/null || true").await.contains('x').then_some(()) };

@@ -264,7 +264,9 @@ async fn steps_have_the_rights_and_limits_of_the_key_and_no_more() {
         json!({ "permissions": { "role": "operator" }, "limits": { "openJobs": 1, "concurrentCalls": 2 } }),
     )
     .await;
-    let steps = json!([step(&sandbox, "a", "true"), step(&sandbox, "b", "read x < gate")]);
+    let mut gated = step(&sandbox, "b", "read x < gate");
+    gated["arguments"]["timeout"] = json!(300);
+    let steps = json!([step(&sandbox, "a", "true"), gated]);
     sandbox.sh("mkfifo gate").await;
     let id = run(&one, steps.clone()).await.job_id();
     stands(&root, &id, 1, "running").await;

@@ -62,7 +62,7 @@ async fn resource_routes_do_what_the_tools_do() {
     assert_eq!(sandbox.client.get(&base).await.ok()["processes"].as_array().unwrap().len(), 1);
     assert_eq!(sandbox.client.get(&path).await.ok()["pid"], started["pid"]);
     sandbox.client.post(&format!("{path}/input"), json!({"data": "in\n"}).to_string()).await.ok();
-    assert_eq!(sandbox.client.get(&format!("{path}/wait?text=in&timeout=20")).await.ok()["outcome"], "met");
+    assert_eq!(sandbox.client.get(&format!("{path}/wait?text=in&timeout=90")).await.ok()["outcome"], "met");
     assert_eq!(text(&sandbox.client.get(&format!("{path}/logs?offset=1")).await.ok()), "n\n");
     let request = sandbox.client.request(reqwest::Method::DELETE, &format!("{path}?signal=SIGKILL"));
     assert_eq!(sandbox.client.send(request).await.ok()["signal"], "SIGKILL");
@@ -108,7 +108,7 @@ async fn logs_are_followed_as_events_and_a_reader_that_leaves_ends_nothing() {
     let sandbox = stack.sandbox().await;
     let command = "echo one; read x; echo two >&2; read x; echo three";
     let id = start(&sandbox, json!({"name": "x", "command": command, "keepStdin": true})).await;
-    let arguments = json!({"sandboxId": sandbox.id, "processId": id, "follow": true, "timeout": 60});
+    let arguments = json!({"sandboxId": sandbox.id, "processId": id, "follow": true, "timeout": 300});
     let mut left = sandbox.client.stream("getProcessLogs", &arguments).await;
     assert_eq!(left.next().await.unwrap().name, "stdout");
     drop(left);
@@ -176,13 +176,15 @@ async fn a_process_outlives_the_commands_and_callers_around_it_and_has_its_sandb
 #[tokio::test]
 async fn a_process_survives_workerd_with_its_whole_log() {
     let stack = Stack::start(StackOptions::default());
-    let sandbox = stack.sandbox().await;
+    let mut sandbox = stack.sandbox().await;
     let id = start(&sandbox, json!({"name": "x", "command": "echo begun; read x; echo $x", "keepStdin": true})).await;
     let before = of(&sandbox, "getProcess", &id, json!({})).await;
-    let arguments = json!({"sandboxId": sandbox.id, "processId": id, "follow": true, "timeout": 60});
+    let arguments = json!({"sandboxId": sandbox.id, "processId": id, "follow": true, "timeout": 300});
     let mut followed = sandbox.client.stream("getProcessLogs", &arguments).await;
     followed.next().await;
     stack.worker().restart();
+    // Connections end with each Worker.
+    sandbox.client = stack.client();
     let after = of(&sandbox, "getProcess", &id, json!({})).await;
     assert_eq!((&after["pid"], &after["status"]), (&before["pid"], &json!("running")));
     of(&sandbox, "writeProcessInput", &id, json!({"data": "after\n"})).await;

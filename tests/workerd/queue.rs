@@ -222,7 +222,8 @@ async fn a_job_that_cannot_be_read_ends_as_a_dead_letter_while_the_others_outliv
     );
     let list = root.call("listJobs", &json!({ "state": "failed" })).await.ok();
     assert_eq!(list["jobs"][0]["jobId"], jobs[2], "{list}");
-    assert!(stack.worker().log().contains("a job was given up"), "it is in the log");
+    let is_logged = || async { stack.worker().log().contains("a job was given up").then_some(()) };
+    eventually("it is in the log", PATIENCE, is_logged).await;
     begun(&stack, &sandbox, &["a", "ran", "c"]).await;
     // It is destroyed when this is dropped.
     let adopted = stack.adopt(&sandbox.id);

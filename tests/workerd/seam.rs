@@ -87,7 +87,7 @@ async fn a_stream_that_breaks_is_no_success() {
     let stack = Stack::shared();
     let sandbox = stack.sandbox().await;
     stack.proxy.inject(&sandbox.id, Operation::Exec, Fault::ClosesAfterFirstOutput);
-    let arguments = json!({"command": "echo first; sleep 0.2; echo second; exit 3", "timeout": 5});
+    let arguments = json!({"command": "echo first; sleep 0.2; echo second; exit 3"});
     for outcome in outcomes(&sandbox, arguments).await {
         true_or_unknown(&outcome, 3, "first\nsecond\n");
     }
@@ -125,7 +125,7 @@ async fn a_stream_that_falls_silent_is_given_up() {
     let stack = Stack::shared();
     let sandbox = stack.sandbox().await;
     stack.proxy.inject(&sandbox.id, Operation::Exec, Fault::FallsSilent);
-    for outcome in outcomes(&sandbox, json!({"command": "echo out; sleep 0.1; exit 3", "timeout": 5})).await {
+    for outcome in outcomes(&sandbox, json!({"command": "echo out; sleep 0.1; exit 3"})).await {
         true_or_unknown(&outcome, 3, "out\n");
     }
 }
@@ -136,7 +136,7 @@ async fn another_boot_in_the_middle_of_a_command_interrupts_it() {
     let sandbox = stack.sandbox().await;
     stack.proxy.inject_times(&sandbox.id, Operation::ExecStart, Fault::ClosesAfterFirstOutput, 1);
     stack.proxy.inject(&sandbox.id, Operation::Exec, Fault::StaleGeneration);
-    let arguments = json!({"command": "echo begun; sleep 1; echo ended", "timeout": 5});
+    let arguments = json!({"command": "echo begun; sleep 1; echo ended"});
     let transcript = within("the end of a stream", PATIENCE, sandbox.exec_streamed(arguments)).await;
     let problem = transcript.error();
     let code = problem["code"].as_str().unwrap();

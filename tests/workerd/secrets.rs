@@ -74,7 +74,7 @@ async fn a_command_has_the_value_and_whatever_it_writes_of_it_is_masked() {
     let start =
         json!({ "name": "p", "command": "echo $V; echo $V >&2; exec sleep 1000", "secrets": { "V": secret.name } });
     let started = sandbox.call("startBackgroundProcess", start).await.ok();
-    let wait = json!({ "processId": started["processId"], "text": "redacted", "timeout": 30 });
+    let wait = json!({ "processId": started["processId"], "text": "redacted", "timeout": 90 });
     assert_eq!(sandbox.call("waitForProcess", wait).await.ok()["outcome"], "met");
     let logs = sandbox.call("getProcessLogs", json!({ "processId": started["processId"] })).await.text();
     assert!(logs.contains("[redacted]") && !logs.contains(&secret.value), "{logs}");
@@ -382,7 +382,8 @@ async fn a_schedule_names_a_secret_and_gets_its_value_of_then() {
         let told = root.get(&path).await.ok();
         (told["state"] == "ended" && told["lastOutcome"] == "succeeded").then_some(told)
     };
-    let told = eventually("it was run", PATIENCE, told).await;
+    // Its time has to come, and then its run.
+    let told = eventually("it was run", 2 * PATIENCE, told).await;
     let job = root.ended(told["lastJobId"].as_str().unwrap()).await;
     assert_eq!(job["output"]["stdout"], secret.almost(), "{job}");
     // To set one is no call that could be kept.

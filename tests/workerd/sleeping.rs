@@ -31,9 +31,12 @@ async fn an_unused_sandbox_sleeps_though_it_is_asked_about_and_its_next_use_wake
     assert!(find_by_argument(&marker).is_empty(), "a background process that nobody calls keeps nothing awake");
     let asleep = told(&sandbox).await;
     assert_eq!((&asleep["status"], &asleep["uptime"]), (&json!("stopped"), &json!(0.0)));
-    let listed = stack.client().call("listSandboxes", &json!({"status": "stopped", "limit": 500})).await.ok();
-    let listed =
-        listed["sandboxes"].as_array().unwrap().iter().find(|one| one["sandboxId"] == sandbox.id).cloned().unwrap();
+    // The list is told a moment after it is so.
+    let listed = || async {
+        let listed = stack.client().call("listSandboxes", &json!({"status": "stopped", "limit": 500})).await.ok();
+        listed["sandboxes"].as_array().unwrap().iter().find(|one| one["sandboxId"] == sandbox.id).cloned()
+    };
+    let listed = eventually("the list has it as stopped", PATIENCE, listed).await;
     assert_eq!(listed["state"], "sleeping");
     assert!(listed["lastUsedAt"].as_str().unwrap().ends_with('Z'), "{listed}");
     assert_eq!(sandbox.sh("cat file; echo $A").await, "kept\n1\n");

@@ -74,7 +74,8 @@ async fn a_sandbox_that_died_unnoticed_is_listed_so() {
     let sandbox = stack.sandbox_with(json!({"keepAlive": true})).await;
     let marker = random_name("died");
     sandbox.sh(&format!("(exec -a {marker} sleep 300) >&- 2>&- & echo")).await;
-    kill_process(sandbox_daemon_of(&marker).expect("its daemon is found"));
+    let daemon = || async { sandbox_daemon_of(&marker) };
+    kill_process(eventually("its daemon is found", PATIENCE, daemon).await);
     let noticed = || async { (state(&stack, &sandbox.id).await == Some(json!("error"))).then_some(()) };
     eventually("the list says so", PATIENCE, noticed).await;
     sandbox.sh("true").await;

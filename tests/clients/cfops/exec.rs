@@ -66,8 +66,8 @@ async fn a_variable_can_come_from_the_environment_of_the_caller() {
 #[tokio::test]
 async fn output_comes_while_the_command_runs() {
     let (home, sandbox) = sandbox().await;
-    let mut child =
-        start(&mut home.command(&["exec", "-s", &sandbox.id, "echo first; until [ -e go ]; do sleep 0.1; done"]));
+    let command = "echo first; until [ -e go ]; do sleep 0.1; done";
+    let mut child = start(&mut home.command(&["exec", "-s", &sandbox.id, "--timeout", "300", command]));
     let mut line = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
     assert_eq!(line, "first\n");
@@ -108,10 +108,10 @@ async fn a_reader_that_leaves_ends_it() {
 #[tokio::test]
 async fn a_timeout_has_its_own_code_and_what_was_written_came_before() {
     let (home, sandbox) = sandbox().await;
-    let ran = home.run(&["exec", "-s", &sandbox.id, "--timeout", "5", "echo before; sleep 60"]);
+    let ran = home.run(&["exec", "-s", &sandbox.id, "--timeout", "15", "echo before; sleep 60"]);
     assert_eq!((ran.code(), ran.stdout().as_str()), (124, "before\n"));
     assert!(ran.stderr().contains("error: Timed out (timeout, 504)") && ran.stderr().contains("--timeout"), "{ran:?}");
-    let ran = home.run(&["exec", "--json", "-s", &sandbox.id, "--timeout", "5", "echo before; sleep 60"]);
+    let ran = home.run(&["exec", "--json", "-s", &sandbox.id, "--timeout", "15", "echo before; sleep 60"]);
     let problem: Value = serde_json::from_str(&ran.failed(124)).unwrap();
     assert_eq!((&problem["code"], &problem["details"]["stdout"]), (&json!("timeout"), &json!("before\n")));
 }

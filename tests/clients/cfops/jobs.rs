@@ -16,14 +16,16 @@ async fn logs_of_a_job_are_followed_to_its_end_over_a_line_that_breaks() {
     let sandbox = stack.sandbox().await;
     let line = Line::to(stack.client().base());
     home.log_in("default", &line.url(), &stack.key);
-    let command =
-        "for i in $(seq 1 60); do echo line $i; echo error $i >&2; sleep 0.1; done; printf '\\377\\n'; exit 3";
-    let id = job(&sandbox, command, 60).await;
+    // Long lines: there is more of them than what is cut off, also where all of them come at once.
+    let command = "pad=$(printf '%0100d' 0); \
+        for i in $(seq 1 60); do echo line $i $pad; echo error $i $pad >&2; sleep 0.1; done; printf '\\377\\n'; exit 3";
+    let id = job(&sandbox, command, 300).await;
     // The list of tools is there, so that what is cut are the logs.
     home.run(&["tools"]).ok();
     line.cut(&[Cut::Down(1500), Cut::Down(2500), Cut::Down(900)]);
     let ran = home.run(&["jobs", "logs", "-f", &id]);
-    let lines = |word: &str| (1..=60).map(|i| format!("{word} {i}\n")).collect::<String>();
+    let pad = "0".repeat(100);
+    let lines = |word: &str| (1..=60).map(|i| format!("{word} {i} {pad}\n")).collect::<String>();
     assert_eq!((ran.code(), line.uncut()), (3, 0), "{ran:?}");
     assert_eq!(ran.stderr(), lines("error"));
     let (text, last) = ran.stdout.split_at(lines("line").len());
@@ -67,7 +69,7 @@ async fn the_steps_of_a_pipeline_are_named_over_what_they_wrote_where_that_is_as
 async fn a_job_that_did_not_end_by_itself_has_the_exit_code_of_its_error() {
     let home = Home::logged_in();
     let sandbox = Stack::shared().sandbox().await;
-    let late = home.run(&["jobs", "logs", "-f", &job(&sandbox, "echo begun; sleep 60", 5).await]);
+    let late = home.run(&["jobs", "logs", "-f", &job(&sandbox, "echo begun; sleep 60", 15).await]);
     assert!(late.code() == 124 && late.stdout() == "begun\n", "{late:?}");
     let missing = home.run(&["jobs", "logs", "-f", "none-such"]);
     assert!(missing.code() == 122 && missing.stderr().contains("none-such"), "{missing:?}");

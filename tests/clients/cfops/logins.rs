@@ -29,8 +29,8 @@ async fn a_key_lies_where_only_its_owner_reads_it_and_is_told_to_nobody() {
 #[tokio::test]
 async fn the_key_is_in_no_argument_list_and_in_no_environment() {
     let (home, sandbox) = (Home::logged_in(), Stack::shared().sandbox().await);
-    let mut child =
-        start(&mut home.command(&["exec", "-s", &sandbox.id, "echo; until [ -e go ]; do sleep 0.1; done; env"]));
+    let command = "echo; until [ -e go ]; do sleep 0.1; done; env";
+    let mut child = start(&mut home.command(&["exec", "-s", &sandbox.id, "--timeout", "300", command]));
     BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut String::new()).unwrap();
     for file in ["cmdline", "environ"] {
         let held = fs::read(format!("/proc/{}/{file}", child.id())).unwrap();

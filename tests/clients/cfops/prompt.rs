@@ -8,7 +8,7 @@ use test_support::{Stack, cfops, random_name, scratch_folder};
 use super::{Home, approvals};
 use crate::tools::run;
 
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(300);
 
 /// Python's standard library has terminals; what is typed, and what must be shown, is in the script.
 fn typed(scene: &str, home: &Home, variables: &[(&str, &str)]) -> String {

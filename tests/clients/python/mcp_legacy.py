@@ -17,7 +17,7 @@ def text(result):
 async def main():
     headers = {"Authorization": "Bearer " + os.environ["TEST_KEY"]}
     sandbox = os.environ["TEST_SANDBOX"]
-    async with httpx.AsyncClient(headers=headers, timeout=60) as http:
+    async with httpx.AsyncClient(headers=headers, timeout=90) as http:
         async with streamable_http_client(os.environ["TEST_URL"] + "/mcp", http_client=http) as (read, write, _):
             async with ClientSession(read, write) as client:
                 begun = await client.initialize()
@@ -55,9 +55,9 @@ async def main():
                 async def noticed(done, total, message):
                     begun.set()
 
-                silent = {"sandboxId": sandbox, "command": "echo begun; exec -a cancelled sleep 120", "timeout": 120}
+                silent = {"sandboxId": sandbox, "command": "echo begun; exec -a cancelled sleep 600", "timeout": 600}
                 call = asyncio.create_task(client.call_tool("exec", silent, progress_callback=noticed))
-                await asyncio.wait_for(begun.wait(), 30)
+                await asyncio.wait_for(begun.wait(), 90)
                 # The SDK gives each request the next number, and cancels none by itself.
                 params = CancelledNotificationParams(requestId=client._request_id - 1, reason="no patience")
                 await client.send_notification(ClientNotification(CancelledNotification(params=params)))

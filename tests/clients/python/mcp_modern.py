@@ -17,7 +17,7 @@ def text(result):
 async def main():
     headers = {"Authorization": "Bearer " + os.environ["TEST_KEY"]}
     sandbox = os.environ["TEST_SANDBOX"]
-    async with httpx2.AsyncClient(headers=headers, timeout=60) as http:
+    async with httpx2.AsyncClient(headers=headers, timeout=90) as http:
         transport = streamable_http_client(os.environ["TEST_URL"] + "/mcp", http_client=http)
         async with Client(transport) as client:
             print("speaks", client.protocol_version)
@@ -54,9 +54,9 @@ async def main():
             async def noticed(done, total, message):
                 begun.set()
 
-            silent = {"sandboxId": sandbox, "command": "echo begun; exec -a cancelled sleep 120", "timeout": 120}
+            silent = {"sandboxId": sandbox, "command": "echo begun; exec -a cancelled sleep 600", "timeout": 600}
             call = asyncio.create_task(client.call_tool("exec", silent, progress_callback=noticed))
-            await asyncio.wait_for(begun.wait(), 30)
+            await asyncio.wait_for(begun.wait(), 90)
             call.cancel()
             try:
                 await call
@@ -94,7 +94,7 @@ async def main():
                 return ElicitResult(action="accept", content={"wait": True})
 
             bound = {"Authorization": "Bearer " + os.environ["TEST_BOUND_KEY"]}
-            async with httpx2.AsyncClient(headers=bound, timeout=60) as agent_http:
+            async with httpx2.AsyncClient(headers=bound, timeout=90) as agent_http:
                 agent_transport = streamable_http_client(os.environ["TEST_URL"] + "/mcp", http_client=agent_http)
                 async with Client(agent_transport, elicitation_callback=decide) as agent:
                     told = await agent.call_tool("exec", {"sandboxId": sandbox, "command": "echo approved"})

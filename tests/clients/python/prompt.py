@@ -18,7 +18,7 @@ def start(*words):
     return pid, terminal
 
 
-def shown(terminal, until, limit=20):
+def shown(terminal, until, limit=90):
     """What the terminal shows until some text of it, or its end."""
     text, deadline = "", time.monotonic() + limit
     while until not in text and time.monotonic() < deadline:
@@ -36,7 +36,7 @@ def echoes(terminal):
     return bool(termios.tcgetattr(terminal)[3] & termios.ECHO)
 
 
-def wait_for(condition, limit=20):
+def wait_for(condition, limit=90):
     deadline = time.monotonic() + limit
     while not condition():
         if time.monotonic() > deadline:
@@ -49,7 +49,7 @@ def login():
     text = shown(terminal, "Key")
     wait_for(lambda: not echoes(terminal))
     os.write(terminal, f"{KEY}\n".encode())
-    text += shown(terminal, "no such text", 10)
+    text += shown(terminal, "no such text")
     _, status = os.waitpid(pid, 0)
     if os.waitstatus_to_exitcode(status) != 0 or KEY in text or "profile" not in text:
         sys.exit(f"status {status}: {text}")
@@ -77,7 +77,7 @@ def approve():
         if os.environ["TEST_MARK"] not in text or "exec" not in text:
             sys.exit(f"the call is not shown: {text}")
         os.write(terminal, f"{answer}\n".encode())
-        text += shown(terminal, "no such text", 20)
+        text += shown(terminal, "no such text")
         status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         if status != expected:
             sys.exit(f"status {status}: {text}")

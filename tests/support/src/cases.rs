@@ -109,7 +109,7 @@ pub const CASES: &[Case] = &[
     case(
         "a timeout is told with what was written",
         "exec",
-        r#"{"command": "echo before; sleep 300", "timeout": 5}"#,
+        r#"{"command": "echo before; sleep 300", "timeout": 15}"#,
         Problem(504, "timeout"),
     ),
     case(
@@ -121,7 +121,7 @@ pub const CASES: &[Case] = &[
     case(
         "a background child does not hold the answer",
         "exec",
-        r#"{"command": "sleep 60 & echo started", "timeout": 20}"#,
+        r#"{"command": "sleep 300 & echo started", "timeout": 60}"#,
         Output(r#"{"stdout": "started\n"}"#),
     ),
     case(

@@ -16,6 +16,9 @@ use crate::sse::EventStream;
 /// How long a connection is kept that nobody uses. workerd closes one after about 5 s, and a POST that meets this is not repeated.
 const IDLE: Duration = Duration::from_secs(2);
 
+/// Starts of one sandbox after which its host or its engine is taken for broken.
+pub const STARTS: u32 = 5;
+
 /// Speaks to one Worker, with or without a key.
 #[derive(Clone)]
 pub struct Client {
@@ -109,6 +112,22 @@ impl Client {
     pub fn call<'a>(&'a self, tool: &'a str, arguments: &Value) -> impl Future<Output = Answer> + use<'a> {
         let body = arguments.to_string();
         async move { self.post(&format!("/v1/tools/{tool}"), body).await }
+    }
+
+    /// The output of a call that starts a sandbox. A host or an engine under load gives up a start now and then; then the Worker
+    /// says so, and it is asked again, also while what that start left is still being destroyed.
+    ///
+    /// # Panics
+    /// When it is refused for another reason, or too often.
+    pub async fn started(&self, tool: &str, arguments: &Value) -> Value {
+        for _ in 1..STARTS {
+            let answer = self.call(tool, arguments).await;
+            if ![409, 503].contains(&answer.status) || !answer.any_problem().retryable {
+                return answer.ok();
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        self.call(tool, arguments).await.ok()
     }
 
     /// `POST` of bytes that may or may not be JSON, as `curl -d` does it.

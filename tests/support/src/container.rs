@@ -7,7 +7,6 @@ use std::{
     path::Path,
     process::Command,
     sync::{LazyLock, Mutex, MutexGuard},
-    time::Duration,
 };
 
 use serde_json::{Value, json};
@@ -18,12 +17,9 @@ use crate::{
     process::{is_alive, kill_process},
     queue::QueueKind,
     stack::{Sandbox, random_name},
-    wait::eventually,
+    wait::{PATIENCE, eventually},
     worker::{ContainerSettings, Worker, WorkerSettings},
 };
-
-/// Starts of one sandbox after which the engine is taken for broken.
-pub const ATTEMPTS: u32 = 5;
 
 /// What a stack with containers has.
 #[derive(Clone, Copy, Debug)]
@@ -106,24 +102,8 @@ impl ContainerStack {
     /// A sandbox made with more arguments than an id.
     pub async fn sandbox_with(&self, arguments: Value) -> Sandbox {
         let sandbox = self.unmade_sandbox();
-        self.make(&sandbox, arguments).await;
+        sandbox.make(arguments).await;
         sandbox
-    }
-
-    /// Makes it. An engine under load fails to start a container now and then; then the Worker says so, and it is tried again.
-    ///
-    /// # Panics
-    /// When it is refused for another reason, or too often.
-    pub async fn make(&self, sandbox: &Sandbox, mut arguments: Value) {
-        arguments["id"] = json!(sandbox.id);
-        for attempt in 1.. {
-            let answer = sandbox.client.call("createSandbox", &arguments).await;
-            if answer.status == 200 {
-                return;
-            }
-            let problem = answer.problem(503, "sandbox_unavailable");
-            assert!(problem.retryable && attempt < ATTEMPTS, "{}", answer.text());
-        }
     }
 
     /// A name that no sandbox has yet; destroyed like the others in case the test makes it.
@@ -149,15 +129,14 @@ impl ContainerStack {
     pub async fn kill_workerd(&self) {
         let killed = self.worker().workerd_pid();
         kill_process(killed);
-        let limit = Duration::from_secs(60);
         let back = || async { (!is_alive(killed) && self.worker().is_back(killed)).then_some(()) };
-        eventually("another workerd runs", limit, back).await;
+        eventually("another workerd runs", PATIENCE, back).await;
         let answers = || async {
             let client = self.client();
             let answer = client.try_send(client.request(reqwest::Method::GET, "/health")).await;
             answer.filter(|answer| answer.status == 200).map(drop)
         };
-        eventually("it answers", limit, answers).await;
+        eventually("it answers", PATIENCE, answers).await;
     }
 
     /// Ids of the containers of its sandboxes, the sidecars left out, whether they run or not.

@@ -77,7 +77,8 @@ pub async fn round_trip(sandbox: &Sandbox, size: u64) {
     let written = sandbox.client.send(request.body(reqwest::Body::wrap_stream(body))).await;
     assert!(written.status < 300, "{}", written.text());
     assert_eq!(written.json()["size"], size);
-    assert!(sandbox.sh("sha256sum large").await.starts_with(&expected), "what lies in the sandbox is what was sent");
+    let sum = sandbox.exec(serde_json::json!({"command": "sha256sum large", "timeout": 300})).await;
+    assert!(sum["stdout"].as_str().unwrap().starts_with(&expected), "what lies in the sandbox is what was sent: {sum}");
 
     let answer = sandbox.client.request(Method::GET, &path).send().await.expect("an answer");
     assert_eq!(answer.content_length(), Some(size));

@@ -137,7 +137,9 @@ impl Stack {
 
     /// A sandbox made with more arguments than an id.
     pub async fn sandbox_with(&self, arguments: Value) -> Sandbox {
-        self.unmade_sandbox().made_with(arguments).await
+        let sandbox = self.unmade_sandbox();
+        sandbox.make(arguments).await;
+        sandbox
     }
 
     /// A name that no sandbox has yet; destroyed like the others in case the test makes it.
@@ -166,10 +168,12 @@ impl Sandbox {
     }
 
     /// Makes it with these arguments and its id.
-    pub(crate) async fn made_with(self, mut arguments: Value) -> Self {
+    ///
+    /// # Panics
+    /// When it is refused.
+    pub async fn make(&self, mut arguments: Value) {
         arguments["id"] = json!(self.id);
-        self.client.call("createSandbox", &arguments).await.ok();
-        self
+        self.client.started("createSandbox", &arguments).await;
     }
 
     fn seen(&self) -> Vec<Seen> {

@@ -12,13 +12,17 @@ use reqwest::Method;
 use reqwest::header::HeaderValue;
 use serde_json::{Value, json};
 use test_support::{
-    Answer, Client, Known, Parser, Sandbox, Stack, StackOptions, Step, arguments, places, random_name, required,
+    Answer, Client, Known, PATIENCE, Parser, Sandbox, Stack, StackOptions, Step, arguments, places, random_name,
+    required,
 };
 
 use self::table::{SURROGATE, table};
 
-/// What a request may take; the waits that are asked for are a second at most.
-const LIMIT: Duration = Duration::from_secs(60);
+/// What a request may take; the waits that are asked for are a second at most, and those for commands [`COMMAND_SECONDS`].
+const LIMIT: Duration = PATIENCE;
+
+/// A command that is short may get no processor for a while, and a timeout would be taken for a fault.
+const COMMAND_SECONDS: u32 = 30;
 
 const AT_ONCE: usize = 10;
 
@@ -72,6 +76,7 @@ impl Tool {
             }
         }
         if takes("command") {
+            known.insert("timeout".to_owned(), json!(COMMAND_SECONDS));
             elsewhere = Some(known.clone().into_iter().chain(furnished(stack, running).await).collect());
         }
         if takes("keyId") {

@@ -1,7 +1,7 @@
 //! Calls: many at once, each with its events and its one end.
 
 use serde_json::{Value, json};
-use test_support::Stack;
+use test_support::{PATIENCE, Stack, eventually};
 
 #[tokio::test]
 async fn many_calls_at_once_are_told_apart_and_their_events_counted() {
@@ -11,7 +11,7 @@ async fn many_calls_at_once_are_told_apart_and_their_events_counted() {
     for (number, id) in ids.iter().enumerate() {
         let command =
             format!("for i in 1 2 3; do echo {number}-$i; echo e{number}-$i >&2; sleep 0.05; done; exit {number}");
-        socket.invoke(id, "exec", &json!({ "sandboxId": sandbox.id, "command": command })).await;
+        socket.invoke(id, "exec", &json!({ "sandboxId": sandbox.id, "command": command, "timeout": 300 })).await;
     }
     for (number, id) in ids.iter().enumerate() {
         let told = socket.end_of(id).await;
@@ -58,7 +58,13 @@ async fn a_call_is_found_in_the_books_under_its_door() {
     let sandbox = Stack::shared().sandbox().await;
     let mut socket = sandbox.client.socket().await;
     let told = socket.call("1", "exec", &json!({ "sandboxId": sandbox.id, "command": "exit 4" })).await;
-    let books = sandbox.client.call("getAuditLog", &json!({ "requestId": told.last["requestId"] })).await.ok();
+    // A call is settled a moment after its answer.
+    let request = json!({ "requestId": told.last["requestId"] });
+    let settled = || async {
+        let books = sandbox.client.call("getAuditLog", &request).await.ok();
+        (books["calls"][0]["result"] != "open").then_some(books)
+    };
+    let books = eventually("the call is settled", PATIENCE, settled).await;
     let call = &books["calls"][0];
     assert_eq!(
         (&call["door"], &call["tool"], &call["exitCode"]),

@@ -51,7 +51,8 @@ async fn a_job_is_followed_to_its_end_and_again_from_any_point() {
 async fn a_subscription_goes_on_where_it_was_after_the_worker_was_killed() {
     let stack = Stack::start(StackOptions::default());
     let sandbox = stack.sandbox().await;
-    let job = sandbox.client.deferred("exec", &json!({ "sandboxId": sandbox.id, "command": COMMAND })).await.job_id();
+    let arguments = json!({ "sandboxId": sandbox.id, "command": COMMAND, "timeout": 300 });
+    let job = sandbox.client.deferred("exec", &arguments).await.job_id();
     let mut seen = String::new();
     let mut seq = 0;
     let mut socket = sandbox.client.socket().await;

@@ -30,6 +30,7 @@ const IDLE: Duration = Duration::from_secs(30);
 pub(super) struct Proxy {
     client: Client<Connector, Body>,
     authorization: HeaderValue,
+    socket: PathBuf,
 }
 
 impl Proxy {
@@ -41,8 +42,14 @@ impl Proxy {
             .pool_idle_timeout(IDLE)
             .pool_timer(TokioTimer::new())
             .http1_max_buf_size(64 << 10)
-            .build(Connector { socket });
-        Ok(Self { client, authorization })
+            .build(Connector { socket: socket.clone() });
+        Ok(Self { client, authorization, socket })
+    }
+
+    /// Whether nobody listens any more: the daemon ended, also where the rest of its sandbox is still to be seen.
+    pub(super) async fn is_deserted(&self) -> bool {
+        let gone = [io::ErrorKind::ConnectionRefused, io::ErrorKind::NotFound];
+        UnixStream::connect(&self.socket).await.is_err_and(|error| gone.contains(&error.kind()))
     }
 
     /// Sends the request on, with this sandbox's token in place of the caller's; `target` begins with a slash.

@@ -36,8 +36,8 @@ use crate::cli::IsolationKind;
 use crate::http::{Problem, Token};
 use crate::serve::{Credentials, descendants, kill_all, send};
 
-/// How long a daemon may take to its first answer.
-const START_PATIENCE: Duration = Duration::from_secs(10);
+/// How long a daemon may take to its first answer: less than the Worker waits for a start, so that the host tells why it failed.
+const START_PATIENCE: Duration = Duration::from_secs(20);
 /// How long a daemon may take to end, before and after the last resort.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -154,10 +154,15 @@ impl Sandboxes {
         let slot = self.slots().entry(name.to_owned()).or_default().clone();
         let change = slot.change.lock().await;
         let found = slot.running().clone();
-        if let Some(running) = found {
-            return Ok(running.describe(name, false));
-        }
-        let result = self.boot(name, request, &slot).await;
+        let result = match found {
+            Some(running) if !running.proxy.is_deserted().await => return Ok(running.describe(name, false)),
+            // Its end is on the way to being noticed, and the next start must not begin beside what is left of it.
+            Some(running) => match self.end(&running).await {
+                Ok(_) => self.boot(name, request, &slot).await,
+                Err(problem) => Err(problem),
+            },
+            None => self.boot(name, request, &slot).await,
+        };
         drop(change);
         self.forget(name, slot);
         Ok(result?.describe(name, true))

@@ -80,6 +80,7 @@ fn a_memory_hog_is_ended_and_its_outcome_says_why() {
     let small = format!("echo small; exec sleep {seconds}");
     let mut beside = sandbox.stream(json!({"command": small, "timeoutMs": 600_000}));
     beside.next();
+    eventually("the small one runs", || sleepers(&seconds).len() == 1);
     let exit = sandbox.exec(json!({"argv": ["python3", "-c", HOG], "timeoutMs": 120_000}));
     assert_eq!((&exit["exitCode"], &exit["signal"]), (&json!(137), &json!("SIGKILL")), "{exit}");
     assert_eq!(

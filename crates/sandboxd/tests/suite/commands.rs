@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::support::{Host, decode};
+use crate::support::{Host, decode, eventually};
 
 #[test]
 fn a_command_gives_its_output_and_status() {
@@ -87,21 +87,28 @@ fn a_tree_that_ignores_term_is_killed() {
     let host = Host::start();
     let sandbox = host.sandbox("a");
     let command = "trap '' TERM; (trap '' TERM; sleep 600 & wait) & while :; do sleep 600; done";
-    let started = Instant::now();
-    let exit = sandbox.exec(json!({"command": command, "timeoutMs": 5000}));
-    assert_eq!((&exit["endedBy"], &exit["signal"]), (&json!("timeout"), &json!("SIGKILL")), "{exit}");
-    assert!(started.elapsed() < Duration::from_secs(30), "{:?}", started.elapsed());
-    assert_eq!(sandbox.shell("pgrep sleep")["exitCode"], 1);
+    // Again where the machine is so busy that nothing ignores anything yet when the time is over.
+    eventually("the last resort", || {
+        let started = Instant::now();
+        let exit = sandbox.exec(json!({"command": command, "timeoutMs": 5000}));
+        assert_eq!(exit["endedBy"], "timeout", "{exit}");
+        assert!(started.elapsed() < Duration::from_secs(30), "{:?}", started.elapsed());
+        assert_eq!(sandbox.shell("pgrep sleep")["exitCode"], 1);
+        exit["signal"] == "SIGKILL"
+    });
 }
 
 #[test]
 fn the_output_before_a_timeout_is_kept() {
     let host = Host::start();
-    let exit = host
-        .sandbox("a")
-        .exec(json!({"command": "echo before; trap 'echo bye; exit 7' TERM; sleep 600 & wait", "timeoutMs": 5000}));
-    assert_eq!(exit["stdout"]["data"], "before\nbye\n");
-    assert_eq!((&exit["endedBy"], &exit["exitCode"]), (&json!("timeout"), &json!(7)));
+    let sandbox = host.sandbox("a");
+    let command = "echo before; trap 'echo bye; exit 7' TERM; sleep 600 & wait";
+    // Again where the machine is so busy that the command is not so far by then, or has no time for its farewell.
+    eventually("output of before and after", || {
+        let exit = sandbox.exec(json!({"command": command, "timeoutMs": 5000}));
+        assert_eq!(exit["endedBy"], "timeout", "{exit}");
+        exit["stdout"]["data"] == "before\nbye\n" && exit["exitCode"] == 7
+    });
 }
 
 #[test]
@@ -124,7 +131,7 @@ fn a_background_child_does_not_hold_the_answer_and_lives_on() {
     let exit = sandbox.shell(&format!("({child}) & echo started"));
     assert_eq!((&exit["stdout"]["data"], &exit["endedBy"]), (&json!("started\n"), &json!("exit")));
     sandbox.put("go", b"");
-    crate::support::eventually("the background child's file", || sandbox.get("after").status == 200);
+    eventually("the background child's file", || sandbox.get("after").status == 200);
 }
 
 #[test]

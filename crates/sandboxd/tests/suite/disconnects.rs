@@ -28,13 +28,13 @@ fn a_caller_who_comes_back_in_time_stops_the_clock() {
     let host = Host::start();
     let sandbox = host.sandbox("a");
     let mut events =
-        sandbox.stream(json!({"id": "back", "command": "echo one; until [ -e go ]; do sleep .02; done; echo two", "disconnectGraceMs": 10_000}));
+        sandbox.stream(json!({"id": "back", "command": "echo one; until [ -e go ]; do sleep .02; done; echo two", "disconnectGraceMs": 20_000}));
     events.next();
     events.next();
     drop(events);
     let again = sandbox.attach("back", "");
     // Longer than the grace.
-    std::thread::sleep(Duration::from_secs(12));
+    std::thread::sleep(Duration::from_secs(22));
     assert_eq!(state(&sandbox, "back")["state"], "running");
     sandbox.put("go", b"");
     let (stdout, _, exit) = again.finish();
@@ -67,10 +67,10 @@ fn a_lease_that_is_renewed_holds() {
     let host = Host::start();
     let sandbox = host.sandbox("a");
     let command = "until [ -e go ]; do sleep .02; done";
-    let events = sandbox.stream(json!({"id": "kept", "command": command, "leaseMs": 10_000}));
+    let events = sandbox.stream(json!({"id": "kept", "command": command, "leaseMs": 20_000}));
     // Longer than the lease.
-    for _ in 0..6 {
-        std::thread::sleep(Duration::from_secs(2));
+    for _ in 0..8 {
+        std::thread::sleep(Duration::from_secs(3));
         assert_eq!(sandbox.call("POST", "/v1/execs/kept/lease", &[], b"").status, 204);
     }
     sandbox.put("go", b"");

@@ -270,6 +270,7 @@ fn a_link_swapped_in_meanwhile_leads_nowhere() {
     let mut swapping = sandbox.stream(json!({
         "id": "swap",
         "command": "while :; do mv real hold; ln -s /tmp/secret real; rm real; mv hold real; done",
+        "timeoutMs": 600_000,
     }));
     assert_eq!(swapping.next().expect("it starts").0, "started");
     for round in 0..150 {

@@ -76,8 +76,11 @@ fn a_program_that_is_not_there_is_an_error_and_no_phantom() {
     let listed = sandbox.call("GET", "/v1/processes", &[], b"").json();
     assert!(listed["processes"].as_array().is_some_and(|all| all.iter().all(|one| one["status"] == "error")));
     assert_eq!(sandbox.call("GET", "/v1/metrics", &[], b"").json()["backgroundProcesses"], 0);
-    let shell = sandbox.try_start(json!({"name": "x", "command": "/nonexistent", "settleMs": 5000})).json();
-    assert_eq!((&shell["status"], &shell["exitCode"]), (&json!("exited"), &json!(127)));
+    // Again where the machine is too busy for it to settle in that time.
+    eventually("an end that the answer tells of", || {
+        let shell = sandbox.try_start(json!({"name": "x", "command": "/nonexistent", "settleMs": 5000})).json();
+        shell["status"] == "exited" && shell["exitCode"] == 127
+    });
     sandbox.try_start(json!({"name": "x", "command": "true", "cwd": "/none"})).refused(400, "invalid_arguments", "cwd");
 }
 
@@ -102,7 +105,7 @@ fn the_first_signal_and_the_grace_are_the_callers() {
     let polite = "trap 'echo bye; exit 7' INT; echo up; while :; do sleep .02; done";
     let id = sandbox.start(json!({"name": "polite", "command": polite}));
     sandbox.of(&id, "/wait?text=up&timeoutMs=90000");
-    let ended = sandbox.tell(&id, "kill", json!({"signal": "SIGINT"})).json();
+    let ended = sandbox.tell(&id, "kill", json!({"signal": "SIGINT", "graceMs": 60_000})).json();
     assert_eq!((&ended["status"], &ended["exitCode"]), (&json!("killed"), &json!(7)), "{ended}");
     assert_eq!(sandbox.log(&id), "up\nbye\n");
     let deaf = "trap '' TERM; echo up; while :; do sleep .02; done";
@@ -137,7 +140,8 @@ fn a_process_is_started_again_as_its_policy_says() {
     let process = sandbox.of(&id, "/wait?timeoutMs=90000")["process"].clone();
     assert_eq!((&process["status"], &process["restarts"]), (&json!("exited"), &json!(2)), "{process}");
     assert_eq!(process["exitCode"], 0);
-    assert_eq!(sandbox.output("pgrep -fc 'sleep 984$'").trim(), "1", "a new run finds nothing of the one before");
+    // The last run may end before its child has become what it is to be. A new run finds nothing of the one before.
+    eventually("one is left", || sandbox.output("pgrep -fc 'sleep 984$' || true").trim() == "1");
     sandbox.end(&id);
     let id = sandbox.start(json!({"name": "always", "command": "echo once more", "restartPolicy": "always"}));
     eventually("three runs", || sandbox.of(&id, "")["restarts"].as_u64() >= Some(3));

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::support::{Host, Sandbox};
 
 fn search(sandbox: &Sandbox, mut request: Value) -> Value {
-    for (name, default) in [("limit", json!(100)), ("timeoutMs", json!(10_000))] {
+    for (name, default) in [("limit", json!(100)), ("timeoutMs", json!(20_000))] {
         if request.get(name).is_none() {
             request[name] = default;
         }

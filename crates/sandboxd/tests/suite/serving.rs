@@ -173,7 +173,7 @@ fn work_on_files_has_the_rights_of_whom_commands_run_as() {
     ] {
         daemon.call(method, path, body.as_bytes()).refused(403, "permission_denied", ":");
     }
-    let search = br#"{"content":"secret","limit":10,"timeoutMs":1000}"#;
+    let search = br#"{"content":"secret","limit":10,"timeoutMs":20000}"#;
     let found = daemon.call("POST", "/v1/searches", search).json();
     assert_eq!((found["matches"].as_array().map(Vec::len), found["unread"].as_u64()), (Some(0), Some(1)));
     // What it makes is the user's, made in whatever way.

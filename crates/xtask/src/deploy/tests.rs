@@ -15,7 +15,7 @@ use std::io::{BufRead, BufReader, Read, Write as _};
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -143,10 +143,17 @@ impl Scene {
             let _ = write!(script, "'{arguments} '*)\ncat <<'END'\n{output}\nEND\n{also}exit {code};;\n");
         }
         script.push_str("*) echo \"unexpected: $*\" >&2; exit 99;;\nesac\n");
-        let path = self.folder.join("wrangler");
-        fs::write(&path, script).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-        path
+        // Not written from here: a child that another test starts meanwhile would have it open for writing until it is
+        // another program, and what is open for writing cannot be started.
+        let mut writer = Command::new("sh")
+            .args(["-c", "cat >wrangler && chmod 755 wrangler"])
+            .current_dir(&self.folder)
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap();
+        writer.stdin.take().unwrap().write_all(script.as_bytes()).unwrap();
+        assert!(writer.wait().unwrap().success());
+        self.folder.join("wrangler")
     }
 
     fn run(&self) -> Result<()> {

@@ -9,16 +9,19 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{Seek, SeekFrom};
 use std::path::Path;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 /// Bytes of one piece, and of the largest file that goes as a whole.
 const PIECE: u64 = 64 << 20;
 
-/// Attempts in a row that brought nothing.
-const ATTEMPTS: u32 = 4;
+/// How long an upload that comes no further is gone on with: the service may still be writing what arrived last.
+const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Before a broken upload is gone on with: the service may still be writing what arrived last.
-const PAUSE: Duration = Duration::from_millis(500);
+/// The same of one of which nothing has arrived yet, so that giving up loses nothing.
+const PATIENCE_AT_FIRST: Duration = Duration::from_secs(3);
+
+/// Between two attempts.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// Copies a file, or standard input.
 pub(super) fn copy(client: &Client, from: &Side, mut to: Remote) -> Result<Value> {
@@ -95,7 +98,7 @@ fn state_of(file: &File) -> Result<(u64, Option<SystemTime>)> {
 
 /// Sends a file piece by piece; the last one writes it.
 fn in_pieces(client: &Client, route: &str, file: &mut File, size: u64, bar: &Bar) -> Result<Value> {
-    let (mut at, mut id, mut failures) = (0, None::<String>, 0);
+    let (mut at, mut id, mut stuck_since) = (0, None::<String>, None::<Instant>);
     loop {
         let length = PIECE.min(size - at);
         let range = format!("bytes {at}-{}/{size}", at + length - 1);
@@ -104,26 +107,30 @@ fn in_pieces(client: &Client, route: &str, file: &mut File, size: u64, bar: &Bar
         let sent = client.put(route, &headers(&range, id.as_deref()), length, &mut bar.counting(&mut *file));
         match sent {
             Ok((status, answer)) if status.as_u16() == 202 => {
-                (at, id, failures) = (at + length, answer["uploadId"].as_str().map(str::to_owned), 0);
+                (at, id, stuck_since) = (at + length, answer["uploadId"].as_str().map(str::to_owned), None);
             }
             Ok((_, answer)) => return Ok(answer),
             Err(failure) => {
-                failures += 1;
-                if failures >= ATTEMPTS || !is_broken(&failure) {
+                let patience = if id.is_some() { PATIENCE } else { PATIENCE_AT_FIRST };
+                let since = *stuck_since.get_or_insert_with(Instant::now);
+                if since.elapsed() > patience || !is_broken(&failure) {
                     return Err(failure);
                 }
-                std::thread::sleep(PAUSE * failures);
+                std::thread::sleep(PAUSE);
                 // The first piece has no name to be asked for by: it begins anew.
-                at = if id.is_some() { arrived(client, route, size, id.as_deref()).unwrap_or(at) } else { 0 };
+                if let Some(received) = id.as_deref().and_then(|id| arrived(client, route, size, id)) {
+                    stuck_since = stuck_since.filter(|_| received <= at);
+                    at = received;
+                }
             }
         }
     }
 }
 
 /// How much of an upload has arrived.
-fn arrived(client: &Client, route: &str, size: u64, id: Option<&str>) -> Option<u64> {
+fn arrived(client: &Client, route: &str, size: u64, id: &str) -> Option<u64> {
     let range = format!("bytes */{size}");
-    let (_, answer) = client.put(route, &headers(&range, id), 0, &mut std::io::empty()).ok()?;
+    let (_, answer) = client.put(route, &headers(&range, Some(id)), 0, &mut std::io::empty()).ok()?;
     answer["received"].as_u64().filter(|received| *received < size)
 }
 

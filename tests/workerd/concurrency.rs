@@ -1,7 +1,5 @@
 //! Many calls at once: one start a sandbox, no mixing of outputs, and no orphans.
 
-use std::time::Duration;
-
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 use test_support::Stack;

@@ -2,7 +2,7 @@
 //!
 //! Tests share one stack and take a sandbox each; those that kill something or need another setting start a stack of
 //! their own. Run by `cargo xtask test`, or by hand after `cargo xtask build`:
-//! `cargo test --test workerd --features integration -- --test-threads=8`.
+//! `cargo test --workspace --test workerd -- --test-threads=8`.
 
 #![allow(
     clippy::unwrap_used,

@@ -3,7 +3,7 @@
 //! A measurement belongs on a machine that does nothing else. As a tier of the tests it runs with `--smoke`: everything a few
 //! times and no number judged, so that it does not rot.
 
-use crate::run::Task;
+use crate::run::{self, Task};
 use crate::setup::{self, Bubblewrap, Bundler, NativeTarget, Node, NodeModules, Requirement, WasmTarget};
 use crate::{terminal, test, workspace};
 use anyhow::{Result, ensure};
@@ -11,6 +11,8 @@ use clap::{Args, ValueEnum};
 use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(40 * 60);
+
+const PROGRAM: &str = "stack-bench";
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -43,8 +45,13 @@ pub(crate) fn measure(smoke: bool, only: Option<Part>) -> Result<()> {
     let output = workspace::target().join("bench").join(name);
     // A smoke run takes the client as the tests have compiled its parts already.
     let profile = if smoke { "dev" } else { "bench" };
-    let mut command = test::stack_command(&["run", "--package", "stack-bench", "--profile", profile])?;
-    command.arg("--").arg("--output").arg(&output);
+    // Of the whole workspace, as the tests are, so that dependencies are not compiled once more with fewer features.
+    let mut build = run::command("cargo");
+    build.args(["build", "--workspace", "--bin", PROGRAM, "--profile", profile]);
+    Task::new("cargo build for the measurements", build, LIMIT).run()?;
+    let folder = if smoke { "debug" } else { "release" };
+    let mut command = test::stack_command(workspace::target().join(folder).join(PROGRAM))?;
+    command.arg("--output").arg(&output);
     if smoke {
         command.arg("--smoke");
     }

@@ -3,6 +3,7 @@
 
 use super::Tier;
 use crate::run::{self, Task};
+use crate::sandboxd;
 use anyhow::{Context, Result};
 use std::env;
 use std::thread::{self, JoinHandle};
@@ -20,8 +21,10 @@ impl Ahead {
     pub(super) fn begin(tiers: &[Tier]) -> Self {
         let is_early = |tier: &Tier| !needs_builds(*tier);
         let is_worth_it = tiers.first().is_some_and(is_early) && !tiers.iter().all(is_early);
-        let is_cfops_needed = tiers.contains(&Tier::Clients);
-        let builds = is_worth_it.then(|| thread::spawn(move || build(is_cfops_needed)));
+        let programs = [("sandboxd", Tier::Workerd), ("cfops", Tier::Clients), ("container-sidecar", Tier::Container)];
+        let needed = programs.into_iter().filter(|(_, tier)| tiers.contains(tier)).map(|(program, _)| program);
+        let needed: Vec<&str> = needed.collect();
+        let builds = is_worth_it.then(|| thread::spawn(move || build(&needed)));
         Self { builds }
     }
 
@@ -45,17 +48,10 @@ fn needs_builds(tier: Tier) -> bool {
     !matches!(tier, Tier::Lint | Tier::Native)
 }
 
-fn build(is_cfops_needed: bool) -> Result<()> {
+fn build(programs: &[&str]) -> Result<()> {
     // The tests build this program too, perhaps anew, at the same place.
-    let program = env::current_exe().context("this program cannot be found")?;
-    let subcommand = |name: &str| {
-        let mut command = run::command(&program);
-        command.arg(name);
-        command
-    };
-    Task::new("the Worker, ahead", subcommand("build"), LIMIT).unseen().run()?;
-    if is_cfops_needed {
-        Task::new("cfops, ahead", subcommand("cfops"), LIMIT).unseen().run()?;
-    }
-    Ok(())
+    let mut worker = run::command(env::current_exe().context("this program cannot be found")?);
+    worker.arg("build");
+    Task::new("the Worker, ahead", worker, LIMIT).unseen().run()?;
+    programs.iter().try_for_each(|program| sandboxd::task(program)?.0.unseen().run())
 }

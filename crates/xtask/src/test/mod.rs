@@ -22,6 +22,7 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, ValueEnum};
 use count::Count;
 use report::{Failure, Report};
+use std::ffi::OsStr;
 use std::io::IsTerminal;
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
@@ -175,8 +176,9 @@ fn run_tier(tier: Tier, filter: Option<&str>, report: &mut Report) -> Result<()>
 
 /// A test binary of the root package that starts the real stack.
 fn stack_tests(tier: Tier) -> Result<Command> {
-    let mut command =
-        stack_command(&["test", "--package", "cloudflare-ops", "--features", "integration", "--test", tier.name()])?;
+    let mut command = stack_command("cargo")?;
+    // Of the whole workspace: otherwise dependencies would be compiled once more, with fewer features.
+    command.args(["test", "--workspace", "--test", tier.name()]);
     if tier == Tier::Workerd {
         // They wait for the stack most of the time, so that more of them than processors run at once.
         command.env("RUST_TEST_THREADS", "6");
@@ -187,12 +189,11 @@ fn stack_tests(tier: Tier) -> Result<Command> {
     Ok(command)
 }
 
-/// A Cargo command that starts the real stack: what it starts is built before.
-pub(crate) fn stack_command(arguments: &[&str]) -> Result<Command> {
+/// A command that starts the real stack: what it starts is built before.
+pub(crate) fn stack_command(program: impl AsRef<OsStr>) -> Result<Command> {
     let binary = sandboxd::build()?;
     build::worker(Size::Optimized)?;
-    let mut command = run::command("cargo");
-    command.args(arguments);
+    let mut command = run::command(program);
     let node = Node.folder()?.map_or_else(|| find_program("node"), |folder| Some(folder.join("node")));
     command
         .env("PATH", Node.path_variable()?)

@@ -84,19 +84,12 @@ pub(crate) struct Task {
     limit: Duration,
     quiet_below: Duration,
     logs: PathBuf,
-    is_unseen: bool,
 }
 
 impl Task {
     pub(crate) fn new(label: &str, command: Command, limit: Duration) -> Self {
         let (label, logs) = (label.to_owned(), workspace::logs());
-        Self { label, command, limit, quiet_below: Duration::from_secs(2), logs, is_unseen: false }
-    }
-
-    /// Shows nothing of it on the terminal, where something else is shown meanwhile.
-    pub(crate) fn unseen(mut self) -> Self {
-        self.is_unseen = true;
-        self
+        Self { label, command, limit, quiet_below: Duration::from_secs(2), logs }
     }
 
     /// The folder for its log file, where that is not the usual one.
@@ -133,9 +126,6 @@ impl Task {
         ];
         let mut progress = Progress::start(&self.label);
         let status = wait(&mut child, self.limit, || {
-            if self.is_unseen {
-                return;
-            }
             progress.update(&last_line.lock().unwrap_or_else(PoisonError::into_inner));
         });
         // What the child left in its group would keep the pipes open and the readers waiting.
@@ -147,7 +137,7 @@ impl Task {
         drop(progress);
         match status {
             Ok(status) if status.success() => {
-                if seconds > self.quiet_below && !self.is_unseen {
+                if seconds > self.quiet_below {
                     terminal::note(&format!("{}: done in {} s", self.label, seconds.as_secs()));
                 }
                 Ok(())

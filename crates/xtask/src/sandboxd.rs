@@ -15,14 +15,6 @@ pub(crate) fn build() -> Result<PathBuf> {
 
 /// Builds the program of this package, which has its name, so that it runs in any image.
 pub(crate) fn build_static(package: &str) -> Result<PathBuf> {
-    let (task, binary) = task(package)?;
-    task.run()?;
-    ensure!(binary.is_file(), "cargo built {package}, and {} is not there", binary.display());
-    Ok(binary)
-}
-
-/// The build of such a program, and where its binary will be.
-pub(crate) fn task(package: &str) -> Result<(Task, PathBuf)> {
     let StaticTarget { triple, flags } = StaticTarget::find()?;
     let mut command = run::command("cargo");
     command.args(["build", "--profile", "native", "--package", package, "--bin", package, "--target", &triple]);
@@ -34,6 +26,8 @@ pub(crate) fn task(package: &str) -> Result<(Task, PathBuf)> {
     if triple.ends_with("musl") && find_program("musl-gcc").is_none() && env::var_os(&compiler).is_none() {
         command.env(compiler, "cc");
     }
-    let task = Task::new(&format!("cargo build for {package}"), command, Duration::from_secs(1800));
-    Ok((task, workspace::target().join(&triple).join("native").join(package)))
+    Task::new(&format!("cargo build for {package}"), command, Duration::from_secs(1800)).run()?;
+    let binary = workspace::target().join(&triple).join("native").join(package);
+    ensure!(binary.is_file(), "cargo built {package}, and {} is not there", binary.display());
+    Ok(binary)
 }

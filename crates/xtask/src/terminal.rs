@@ -1,5 +1,6 @@
 //! What the person at the terminal sees: steps, progress of long children, questions, and how a failure is told.
 
+use std::cell::Cell;
 use std::env;
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::time::{Duration, Instant};
@@ -12,8 +13,20 @@ pub(crate) fn continuous_integration() -> bool {
     env::var("CI").is_ok_and(|value| !matches!(value.as_str(), "" | "0" | "false"))
 }
 
+thread_local! {
+    static IS_SILENT: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Shows nothing more of what this thread does, because something else is shown meanwhile.
+pub(crate) fn silence_thread() {
+    IS_SILENT.set(true);
+}
+
 /// A closed terminal must not end a command in the middle of its cleaning up, so failed writes are ignored.
 pub(crate) fn raw(text: &str) {
+    if IS_SILENT.get() {
+        return;
+    }
     let mut error = io::stderr().lock();
     let _ = error.write_all(text.as_bytes());
     let _ = error.flush();

@@ -1,46 +1,59 @@
-//! What later tiers need is built beside the first ones: release builds end on one processor, and lints and small tests leave
-//! another one idle now and then.
+//! What later tiers need is made beside the first ones: release builds end on one processor, images come over the network, and
+//! lints and small tests leave a processor idle now and then.
 
 use super::Tier;
-use crate::run::{self, Task};
-use crate::sandboxd;
-use anyhow::{Context, Result};
-use std::env;
+use super::container::Images;
+use crate::build::{self, Size};
+use crate::{sandboxd, terminal};
+use anyhow::Result;
+use std::sync::mpsc::{self, Receiver};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
 
-const LIMIT: Duration = Duration::from_secs(1800);
-
-/// Builds that are under way. What fails here is built again by the tier that needs it, which tells why it failed.
+/// What is under way. What fails here is made again by the tier that needs it, which tells why it failed.
 pub(super) struct Ahead {
-    builds: Option<JoinHandle<Result<()>>>,
+    /// Hears of the end of the builds.
+    builds: Option<Receiver<()>>,
+    images: Option<JoinHandle<Option<Images>>>,
 }
 
 impl Ahead {
     /// Begins where the first of these tiers need no Worker and a later one does.
     pub(super) fn begin(tiers: &[Tier]) -> Self {
         let is_early = |tier: &Tier| !needs_builds(*tier);
-        let is_worth_it = tiers.first().is_some_and(is_early) && !tiers.iter().all(is_early);
-        let programs = [("sandboxd", Tier::Workerd), ("cfops", Tier::Clients), ("container-sidecar", Tier::Container)];
-        let needed = programs.into_iter().filter(|(_, tier)| tiers.contains(tier)).map(|(program, _)| program);
-        let needed: Vec<&str> = needed.collect();
-        let builds = is_worth_it.then(|| thread::spawn(move || build(&needed)));
-        Self { builds }
+        if !tiers.first().is_some_and(is_early) || tiers.iter().all(is_early) {
+            return Self { builds: None, images: None };
+        }
+        let needs = |any: &[Tier]| tiers.iter().any(|tier| any.contains(tier));
+        let has_sandboxes = needs(&[Tier::Workerd, Tier::Container, Tier::Clients, Tier::Bench]);
+        let programs = [("sandboxd", has_sandboxes), ("cfops", needs(&[Tier::Clients]))];
+        let has_images = needs(&[Tier::Container]);
+        let (ended, builds) = mpsc::channel();
+        let work = move || {
+            terminal::silence_thread();
+            let built = build(&programs);
+            drop(ended);
+            built.ok().filter(|()| has_images).and_then(|()| Images::make().ok())
+        };
+        Self { builds: Some(builds), images: Some(thread::spawn(work)) }
     }
 
-    /// Waits for them, where this tier needs them.
+    /// Waits for the builds, where this tier needs them.
     pub(super) fn finish_before(&mut self, tier: Tier) {
         if let Some(builds) = self.builds.take_if(|_| needs_builds(tier)) {
-            drop(builds.join());
+            // Nothing is sent: the other side is dropped.
+            let _ = builds.recv();
         }
+    }
+
+    /// The images, where they could be made.
+    pub(super) fn images(&mut self) -> Option<Images> {
+        self.images.take()?.join().ok()?
     }
 }
 
 impl Drop for Ahead {
     fn drop(&mut self) {
-        if let Some(builds) = self.builds.take() {
-            drop(builds.join());
-        }
+        drop(self.images());
     }
 }
 
@@ -48,10 +61,8 @@ fn needs_builds(tier: Tier) -> bool {
     !matches!(tier, Tier::Lint | Tier::Native)
 }
 
-fn build(programs: &[&str]) -> Result<()> {
-    // The tests build this program too, perhaps anew, at the same place.
-    let mut worker = run::command(env::current_exe().context("this program cannot be found")?);
-    worker.arg("build");
-    Task::new("the Worker, ahead", worker, LIMIT).unseen().run()?;
-    programs.iter().try_for_each(|program| sandboxd::task(program)?.0.unseen().run())
+fn build(programs: &[(&str, bool)]) -> Result<()> {
+    build::worker(Size::Optimized)?;
+    let needed = programs.iter().filter(|(_, is_needed)| *is_needed);
+    needed.map(|(program, _)| *program).try_for_each(|program| sandboxd::build_static(program).map(drop))
 }

@@ -11,7 +11,7 @@ use crate::setup::{self, Debootstrap};
 use crate::test::report::Report;
 use crate::{cache, image, sandboxd, terminal, workspace};
 use anyhow::{Context, Result, bail};
-use std::fs;
+use std::fs::{self, File};
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
@@ -41,25 +41,39 @@ pub(super) fn absence() -> Option<String> {
     Some("no Docker Engine answers here; start one, or say `--only container` to be told what is missing".to_owned())
 }
 
-pub(super) fn run(filter: Option<&str>, report: &mut Report) -> Result<()> {
-    // Another run would find its images removed, and its engine ended, when this one ends.
-    let _alone = cache::lock(&workspace::cache()?.join("container-tests.lock"))?;
-    let engine = Engine::ensure()?;
-    let name = format!("ops-test-{}", std::process::id());
-    let _leftover = Leftover { engine: &engine, name: &name };
-    let base = base(&engine)?;
-    let sandbox = format!("{IMAGES}/sandbox");
-    image::build_with(&engine, &sandbox, &[("BASE", base)])?;
-    image::put_into_context(&sandboxd::build_static("container-sidecar")?, "sidecar")?;
-    for stage in STAGES {
-        engine.build("tests/container/Dockerfile", Some(stage), &format!("{IMAGES}/{stage}"), &[("BASE", base)])?;
-    }
+pub(super) fn run(images: &Images, filter: Option<&str>, report: &mut Report) -> Result<()> {
     let mut command = stack_tests(Tier::Container)?;
     command
-        .env("CLOUDFLARE_OPS_DOCKER", engine.client())
+        .env("CLOUDFLARE_OPS_DOCKER", images.engine.client())
         .env("CLOUDFLARE_OPS_TEST_IMAGES", IMAGES)
-        .env("CLOUDFLARE_OPS_TEST_NAME", &name);
+        .env("CLOUDFLARE_OPS_TEST_NAME", &images.name);
     run_tests(Tier::Container, command, filter, report)
+}
+
+/// The images of the tests in an engine that runs. What the tests leave is removed with this value, whatever became of them.
+pub(super) struct Images {
+    // Ends after the images, and before another run begins.
+    engine: Engine,
+    /// The name of this run, which is in that of each container.
+    name: String,
+    _alone: File,
+}
+
+impl Images {
+    pub(super) fn make() -> Result<Self> {
+        // Another run would find its images removed, and its engine ended, when this one ends.
+        let alone = cache::lock(&workspace::cache()?.join("container-tests.lock"))?;
+        let name = format!("ops-test-{}", std::process::id());
+        let images = Self { engine: Engine::ensure()?, name, _alone: alone };
+        let engine = &images.engine;
+        let base = base(engine)?;
+        image::build_with(engine, &format!("{IMAGES}/sandbox"), &[("BASE", base)])?;
+        image::put_into_context(&sandboxd::build_static("container-sidecar")?, "sidecar")?;
+        for stage in STAGES {
+            engine.build("tests/container/Dockerfile", Some(stage), &format!("{IMAGES}/{stage}"), &[("BASE", base)])?;
+        }
+        Ok(images)
+    }
 }
 
 /// The base image, pulled or made.
@@ -110,13 +124,7 @@ fn make_base(engine: &Engine, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Removes what the tests of this run left, whatever became of them.
-struct Leftover<'a> {
-    engine: &'a Engine,
-    name: &'a str,
-}
-
-impl Drop for Leftover<'_> {
+impl Drop for Images {
     fn drop(&mut self) {
         let filter = format!("name={}", self.name);
         let found = run::ask(&mut self.engine.command(&["ps", "--all", "--quiet", "--filter", &filter]));

@@ -20,6 +20,7 @@ use crate::{bench, build, sandboxd, terminal, workspace};
 use ahead::Ahead;
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, ValueEnum};
+use container::Images;
 use count::Count;
 use report::{Failure, Report};
 use std::ffi::OsStr;
@@ -110,7 +111,7 @@ fn run_tiers(tiers: &[Tier], filter: Option<&str>, left_out: Option<&str>) -> Re
         terminal::step(&format!("Tests: {}", tier.name()));
         let started = Instant::now();
         let mut report = Report::default();
-        let result = run_tier(tier, filter, &mut report);
+        let result = run_tier(tier, filter, &mut ahead, &mut report);
         if run::was_interrupted() {
             bail!("interrupted");
         }
@@ -154,7 +155,7 @@ fn ensure_tools(tiers: &[Tier]) -> Result<()> {
     setup::ensure(&needed)
 }
 
-fn run_tier(tier: Tier, filter: Option<&str>, report: &mut Report) -> Result<()> {
+fn run_tier(tier: Tier, filter: Option<&str>, ahead: &mut Ahead, report: &mut Report) -> Result<()> {
     match tier {
         Tier::Lint => lint::run(&mut report.count),
         Tier::Native => {
@@ -163,7 +164,10 @@ fn run_tier(tier: Tier, filter: Option<&str>, report: &mut Report) -> Result<()>
             run_tests(tier, command, filter, report)
         }
         Tier::Deploy => dry_deploy(&mut report.count),
-        Tier::Container => container::run(filter, report),
+        Tier::Container => {
+            let images = ahead.images().map_or_else(Images::make, Ok)?;
+            container::run(&images, filter, report)
+        }
         Tier::Workerd | Tier::Clients => run_tests(tier, stack_tests(tier)?, filter, report),
         Tier::Bench => {
             let result = bench::measure(true, None);
@@ -179,10 +183,13 @@ fn stack_tests(tier: Tier) -> Result<Command> {
     let mut command = stack_command("cargo")?;
     // Of the whole workspace: otherwise dependencies would be compiled once more, with fewer features.
     command.args(["test", "--workspace", "--test", tier.name()]);
-    if tier == Tier::Workerd {
-        // They wait for the stack most of the time, so that more of them than processors run at once.
-        command.env("RUST_TEST_THREADS", "6");
-    }
+    // They wait for the stack most of the time, so that more of them than processors run at once.
+    let at_once = match tier {
+        Tier::Workerd => "6",
+        Tier::Container => "3",
+        _ => "4",
+    };
+    command.env("RUST_TEST_THREADS", at_once);
     if tier == Tier::Clients {
         command.env("CLOUDFLARE_OPS_CFOPS", sandboxd::build_static("cfops")?);
     }

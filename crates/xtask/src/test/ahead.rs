@@ -11,7 +11,7 @@ use std::thread::{self, JoinHandle};
 
 /// What is under way. What fails here is made again by the tier that needs it, which tells why it failed.
 pub(super) struct Ahead {
-    /// Hears of the end of the builds.
+    /// Hears of the end of the builds: nothing is sent, and the other sides are dropped.
     builds: Option<Receiver<()>>,
     images: Option<JoinHandle<Option<Images>>>,
 }
@@ -27,12 +27,19 @@ impl Ahead {
         let has_sandboxes = needs(&[Tier::Workerd, Tier::Container, Tier::Clients, Tier::Bench]);
         let programs = [("sandboxd", has_sandboxes), ("cfops", needs(&[Tier::Clients]))];
         let has_images = needs(&[Tier::Container]);
-        let (ended, builds) = mpsc::channel();
+        let (worker_ended, builds) = mpsc::channel();
+        let programs_ended = worker_ended.clone();
+        thread::spawn(move || {
+            terminal::silence_thread();
+            drop(build::worker(Size::Optimized));
+            drop(worker_ended);
+        });
         let work = move || {
             terminal::silence_thread();
-            let built = build(&programs);
-            drop(ended);
-            built.ok().filter(|()| has_images).and_then(|()| Images::make().ok())
+            let needed = programs.into_iter().filter_map(|(program, is_needed)| is_needed.then_some(program));
+            let built = needed.map(sandboxd::build_static).collect::<Result<Vec<_>>>();
+            drop(programs_ended);
+            built.ok().filter(|_| has_images).and_then(|_| Images::make().ok())
         };
         Self { builds: Some(builds), images: Some(thread::spawn(work)) }
     }
@@ -40,7 +47,6 @@ impl Ahead {
     /// Waits for the builds, where this tier needs them.
     pub(super) fn finish_before(&mut self, tier: Tier) {
         if let Some(builds) = self.builds.take_if(|_| needs_builds(tier)) {
-            // Nothing is sent: the other side is dropped.
             let _ = builds.recv();
         }
     }
@@ -53,16 +59,12 @@ impl Ahead {
 
 impl Drop for Ahead {
     fn drop(&mut self) {
+        // None of their children is left behind.
+        self.builds.take().map(|builds| builds.recv());
         drop(self.images());
     }
 }
 
 fn needs_builds(tier: Tier) -> bool {
     !matches!(tier, Tier::Lint | Tier::Native)
-}
-
-fn build(programs: &[(&str, bool)]) -> Result<()> {
-    build::worker(Size::Optimized)?;
-    let needed = programs.iter().filter(|(_, is_needed)| *is_needed);
-    needed.map(|(program, _)| *program).try_for_each(|program| sandboxd::build_static(program).map(drop))
 }

@@ -72,7 +72,7 @@ async fn a_buffered_call_whose_container_dies_is_told() {
     let stack = ContainerStack::shared();
     let sandbox = stack.sandbox().await;
     let marker = random_name("buffered");
-    let arguments = json!({"command": format!("sleep 600; : {marker}"), "timeout": 600});
+    let arguments = json!({"command": format!("sleep 600; : {marker}"), "timeout": 90});
     let call = within("an answer", 2 * PATIENCE, sandbox.call("exec", arguments));
     let kill = async {
         let daemon = || async { sandbox_daemon_of(&marker) };

@@ -41,7 +41,8 @@ async fn first_sh(sandbox: &Sandbox, command: &str) -> String {
     output["stdout"].as_str().expect("stdout is text").to_owned()
 }
 
-/// The answer of a start that a test has fail. An engine under load fails by itself now and then: then nothing was there to fail.
+/// The answer of a start that a test makes fail. An engine under load fails by itself now and then: then what the test prepared was
+/// never reached.
 async fn refused_start<F: Future<Output = Answer>>(start: impl Fn() -> F) -> Answer {
     for _ in 1..STARTS {
         let answer = start().await;

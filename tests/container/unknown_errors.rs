@@ -61,7 +61,7 @@ async fn a_sandbox_that_the_platform_lost_sight_of_is_not_said_to_run_and_its_ne
     stack.fail(&sandbox, &format!("monitor 2 15000 {UNKNOWN}")).await;
     sandbox.make(json!({})).await;
     let command = "echo kept > file; until [ -e go ]; do sleep 0.1; done; echo done";
-    let (ran, container) = tokio::join!(sandbox.exec(json!({"command": command, "timeout": 300})), async {
+    let (ran, container) = tokio::join!(sandbox.exec(json!({"command": command, "timeout": 90})), async {
         let noticed = || async { (sandbox.call("getSandbox", json!({})).await.ok()["state"] == "error").then_some(()) };
         eventually("it is not said to run", PATIENCE, noticed).await;
         let container = stack.container_of(&sandbox).unwrap();

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use test_support::Stack;
 use tokio::sync::Mutex;
 
-/// Held by whoever starts many sandboxes at once: the host gives each start ten seconds.
+/// Held by whoever starts many sandboxes at once: the host gives each start twenty seconds.
 pub static MANY_STARTS: Mutex<()> = Mutex::const_new(());
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use test_support::{Client, PATIENCE, Sandbox, Stack, StackOptions, eventually, random_name};
 
-/// A job that is over, in the list too: that is told of it a moment after the job's own object has it.
+/// A job that is over, also in the list, which is told of it a moment after the job's own object.
 async fn job(client: &Client, sandbox: &Sandbox) -> Value {
     let arguments = json!({ "sandboxId": sandbox.id, "command": "true" });
     let job = client.ended(&client.deferred("exec", &arguments).await.job_id()).await;

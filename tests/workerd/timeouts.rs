@@ -63,12 +63,13 @@ async fn a_command_lasts_an_hour_at_most() {
 #[tokio::test]
 async fn a_slow_start_of_the_sandbox_is_not_the_commands_time() {
     let stack = Stack::shared();
-    let sandbox = stack.unmade_sandbox();
-    stack.proxy.inject(&sandbox.id, Operation::Start, Fault::Delays(Duration::from_secs(13)));
-    sandbox.client.call("createSandbox", &json!({"id": sandbox.id})).await.ok();
-    let output = sandbox.exec(json!({"command": "sleep 0.1; echo ok", "timeout": 12})).await;
+    let sandbox = stack.sandbox().await;
+    sandbox.call("stopSandbox", json!({})).await.ok();
+    stack.proxy.inject(&sandbox.id, Operation::Start, Fault::Delays(Duration::from_secs(11)));
+    let output = sandbox.exec(json!({"command": "sleep 0.1; echo ok", "timeout": 10})).await;
     assert_eq!(output["stdout"], "ok\n");
-    assert!(output["executionTime"].as_u64().unwrap() < 12_000, "{output}");
+    assert!(output["executionTime"].as_u64().unwrap() < 10_000, "{output}");
+    assert_eq!(sandbox.call("getSandbox", json!({})).await.ok()["generation"], 2, "the command waited for a start");
 }
 
 #[tokio::test]

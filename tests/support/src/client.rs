@@ -125,6 +125,8 @@ impl Client {
             if ![409, 503].contains(&answer.status) || !answer.any_problem().retryable {
                 return answer.ok();
             }
+            // Seen where the test fails, and nobody takes it for nothing.
+            eprintln!("{tool} is asked again: {}", answer.text());
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
         self.call(tool, arguments).await.ok()

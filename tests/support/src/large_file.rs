@@ -77,7 +77,7 @@ pub async fn round_trip(sandbox: &Sandbox, size: u64) {
     let written = sandbox.client.send(request.body(reqwest::Body::wrap_stream(body))).await;
     assert!(written.status < 300, "{}", written.text());
     assert_eq!(written.json()["size"], size);
-    let sum = sandbox.exec(serde_json::json!({"command": "sha256sum large", "timeout": 300})).await;
+    let sum = sandbox.exec(serde_json::json!({"command": "sha256sum large", "timeout": 90})).await;
     assert!(sum["stdout"].as_str().unwrap().starts_with(&expected), "what lies in the sandbox is what was sent: {sum}");
 
     let answer = sandbox.client.request(Method::GET, &path).send().await.expect("an answer");

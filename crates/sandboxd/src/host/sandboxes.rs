@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::io;
 use std::os::unix::fs::{MetadataExt, chown};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -36,7 +36,8 @@ use crate::cli::IsolationKind;
 use crate::http::{Problem, Token};
 use crate::serve::{Credentials, descendants, kill_all, send};
 
-/// How long a daemon may take to its first answer: less than the Worker waits for a start, so that the host tells why it failed.
+/// How long a daemon may take to its first answer: less than the Worker waits for a start, so that the host tells why it failed, but
+/// where what a dead daemon left must be ended first.
 const START_PATIENCE: Duration = Duration::from_secs(20);
 /// How long a daemon may take to end, before and after the last resort.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
@@ -68,6 +69,8 @@ pub(super) struct Running {
     pub(super) proxy: Proxy,
     /// The process that the host started: bubblewrap, or the daemon itself.
     process: i32,
+    /// Whether its end was seen, and only what it left is still being removed: its number may be another's.
+    reaped: Arc<AtomicBool>,
     exited: watch::Receiver<bool>,
     group: Option<Arc<Group>>,
     /// Its way out, which ends with it.
@@ -214,7 +217,9 @@ impl Sandboxes {
         let process = child.id().map_or(0, u32::cast_signed);
         let proxy = Proxy::new(socket.0.clone(), &token).map_err(Problem::internal)?;
         let (exit, exited) = watch::channel(false);
-        tokio::spawn(watch_over(name.to_owned(), child, exit, slot.clone(), (socket, group.clone()), place));
+        let reaped = Arc::new(AtomicBool::new(false));
+        let seen = (reaped.clone(), exit);
+        tokio::spawn(watch_over(name.to_owned(), child, seen, slot.clone(), (socket, group.clone()), place));
         // A start that the caller abandons, or that fails, must not leave a sandbox that nobody knows.
         let abandoned = Abandoned { process, kind: self.launcher.kind(), group: group.clone(), armed: true };
         let connect = async {
@@ -233,6 +238,7 @@ impl Sandboxes {
             api_version: health.api_version,
             proxy,
             process,
+            reaped,
             exited,
             group,
             _uplink: uplink,
@@ -316,15 +322,21 @@ impl Sandboxes {
 
     /// Ends a sandbox and waits for it; returns how many processes that ended.
     async fn end(&self, running: &Running) -> Result<u64, Problem> {
-        let processes = match self.launcher.kind() {
-            IsolationKind::Bubblewrap => descendants(running.process).len(),
-            IsolationKind::None => descendants(running.process).len() + 1,
-        };
-        end(running.process, self.launcher.kind(), false);
+        let kind = self.launcher.kind();
+        let process = || Some(running.process).filter(|_| !running.reaped.load(Ordering::Acquire));
+        let processes = process().map_or(0, |process| match kind {
+            IsolationKind::Bubblewrap => descendants(process).len(),
+            IsolationKind::None => descendants(process).len() + 1,
+        });
+        if let Some(process) = process() {
+            end(process, kind, false);
+        }
         if running.exits_within(STOP_PATIENCE).await {
             return Ok(processes as u64);
         }
-        end(running.process, self.launcher.kind(), true);
+        if let Some(process) = process() {
+            end(process, kind, true);
+        }
         if let Some(group) = &running.group {
             group.kill();
         }
@@ -419,7 +431,7 @@ impl Drop for SocketFile {
 async fn watch_over(
     name: String,
     mut child: Child,
-    exit: watch::Sender<bool>,
+    (reaped, exit): (Arc<AtomicBool>, watch::Sender<bool>),
     slot: Arc<Slot>,
     (socket, group): (SocketFile, Option<Arc<Group>>),
     place: Place,
@@ -428,6 +440,7 @@ async fn watch_over(
         Ok(status) => tracing::info!(name, %status, "ended"),
         Err(cause) => tracing::error!(name, %cause, "the end of a sandbox could not be seen"),
     }
+    reaped.store(true, Ordering::Release);
     if let Some(group) = group {
         // Whatever is left in it, by whatever way its first process ended.
         group.kill();

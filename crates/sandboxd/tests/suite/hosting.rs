@@ -47,7 +47,7 @@ fn start_in_turn(host: &Host, name: &str) {
     eventually("a start in time", || {
         let reply = host.call("PUT", &format!("/v1/sandboxes/{name}"), request.as_bytes());
         if reply.status != 200 {
-            reply.refused(503, "unavailable", "within 10 s");
+            reply.refused(503, "unavailable", "did not answer within");
             std::thread::sleep(Duration::from_secs(1));
         }
         reply.status == 200

@@ -6,12 +6,12 @@ use super::container::Images;
 use crate::build::{self, Size};
 use crate::{sandboxd, terminal};
 use anyhow::Result;
-use std::sync::mpsc::{self, Receiver};
+use std::sync::mpsc::{self, Receiver, TryRecvError};
 use std::thread::{self, JoinHandle};
 
 /// What is under way. What fails here is made again by the tier that needs it, which tells why it failed.
 pub(super) struct Ahead {
-    /// Hears of the end of the builds: nothing is sent, and the other sides are dropped.
+    /// Disconnected once the builds have ended; nothing is ever sent.
     builds: Option<Receiver<()>>,
     images: Option<JoinHandle<Option<Images>>>,
 }
@@ -47,13 +47,20 @@ impl Ahead {
     /// Waits for the builds, where this tier needs them.
     pub(super) fn finish_before(&mut self, tier: Tier) {
         if let Some(builds) = self.builds.take_if(|_| needs_builds(tier)) {
+            if matches!(builds.try_recv(), Err(TryRecvError::Empty)) {
+                terminal::note("waiting for the builds that began beside the first tiers");
+            }
             let _ = builds.recv();
         }
     }
 
     /// The images, where they could be made.
     pub(super) fn images(&mut self) -> Option<Images> {
-        self.images.take()?.join().ok()?
+        let images = self.images.take()?;
+        if !images.is_finished() {
+            terminal::note("waiting for the images, which are made beside the first tiers (up to 10 min)");
+        }
+        images.join().ok()?
     }
 }
 

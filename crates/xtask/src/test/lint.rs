@@ -40,7 +40,12 @@ impl Requirement for Components {
 type MakeCommand = fn() -> Result<Command>;
 
 pub(crate) fn run(count: &mut Count) -> Result<()> {
-    let checks: [(&str, MakeCommand); 3] = [("rustfmt", format), ("clippy, native", native), ("clippy, wasm32", wasm)];
+    let checks: [(&str, MakeCommand); 4] = [
+        ("rustfmt", format),
+        ("clippy, native", native),
+        ("clippy, tests of the stack", stack_tests),
+        ("clippy, wasm32", wasm),
+    ];
     let mut failed = Vec::new();
     for (name, make) in checks {
         terminal::note(name);
@@ -70,11 +75,18 @@ fn format() -> Result<Command> {
 }
 
 fn native() -> Result<Command> {
+    Ok(clippy(&["--all-targets"]))
+}
+
+/// `--all-targets` leaves these out, as `cargo test` does, and a name beside it is ignored.
+fn stack_tests() -> Result<Command> {
+    Ok(clippy(&["--test", "workerd", "--test", "container", "--test", "clients"]))
+}
+
+fn clippy(targets: &[&str]) -> Command {
     let mut command = run::command("cargo");
-    command.args(["clippy", "--quiet", "--workspace", "--all-targets"]);
-    // Those that `--all-targets` leaves out, as `cargo test` does.
-    command.args(["--test", "workerd", "--test", "container", "--test", "clients", "--", "--deny", "warnings"]);
-    Ok(command)
+    command.args(["clippy", "--quiet", "--workspace"]).args(targets).args(["--", "--deny", "warnings"]);
+    command
 }
 
 fn wasm() -> Result<Command> {

@@ -23,6 +23,7 @@ use clap::{Args, ValueEnum};
 use container::Images;
 use count::Count;
 use report::{Failure, Report};
+use std::env;
 use std::ffi::OsStr;
 use std::io::IsTerminal;
 use std::process::{Command, ExitCode};
@@ -183,13 +184,15 @@ fn stack_tests(tier: Tier) -> Result<Command> {
     let mut command = stack_command("cargo")?;
     // Of the whole workspace: otherwise dependencies would be compiled once more, with fewer features.
     command.args(["test", "--workspace", "--test", tier.name()]);
-    // They wait for the stack most of the time, so that more of them than processors run at once.
+    // They wait for the stack most of the time: so many run at once, however few processors there are.
     let at_once = match tier {
         Tier::Workerd => "6",
         Tier::Container => "3",
         _ => "4",
     };
-    command.env("RUST_TEST_THREADS", at_once);
+    if env::var_os("RUST_TEST_THREADS").is_none() {
+        command.env("RUST_TEST_THREADS", at_once);
+    }
     if tier == Tier::Clients {
         command.env("CLOUDFLARE_OPS_CFOPS", sandboxd::build_static("cfops")?);
     }

@@ -14,14 +14,14 @@ use std::time::{Duration, Instant, SystemTime};
 /// Bytes of one piece, and of the largest file that goes as a whole.
 const PIECE: u64 = 64 << 20;
 
-/// How long an upload that comes no further is gone on with: the service may still be writing what arrived last.
+/// Attempts in a row that brought nothing.
+const ATTEMPTS: u32 = 4;
+
+/// How long an upload of which pieces have arrived is tried again at least: the service may still be writing the last one.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The same of one of which nothing has arrived yet, so that giving up loses nothing.
-const PATIENCE_AT_FIRST: Duration = Duration::from_secs(3);
-
 /// Between two attempts.
-const PAUSE: Duration = Duration::from_secs(1);
+const PAUSE: Duration = Duration::from_secs(2);
 
 /// Copies a file, or standard input.
 pub(super) fn copy(client: &Client, from: &Side, mut to: Remote) -> Result<Value> {
@@ -96,42 +96,77 @@ fn state_of(file: &File) -> Result<(u64, Option<SystemTime>)> {
     Ok((metadata.len(), metadata.modified().ok()))
 }
 
+/// An upload that comes no further.
+struct Stuck {
+    since: Instant,
+    attempts: u32,
+    /// What it was at first: later ones only follow from that.
+    failure: Failure,
+}
+
 /// Sends a file piece by piece; the last one writes it.
 fn in_pieces(client: &Client, route: &str, file: &mut File, size: u64, bar: &Bar) -> Result<Value> {
-    let (mut at, mut id, mut stuck_since) = (0, None::<String>, None::<Instant>);
+    let (mut at, mut id, mut stuck) = (0, None::<String>, None::<Stuck>);
     loop {
         let length = PIECE.min(size - at);
         let range = format!("bytes {at}-{}/{size}", at + length - 1);
         file.seek(SeekFrom::Start(at)).map_err(|error| Failure::file("read", "the file".as_ref(), error))?;
         bar.set(at);
         let sent = client.put(route, &headers(&range, id.as_deref()), length, &mut bar.counting(&mut *file));
-        match sent {
+        let failure = match sent {
             Ok((status, answer)) if status.as_u16() == 202 => {
-                (at, id, stuck_since) = (at + length, answer["uploadId"].as_str().map(str::to_owned), None);
+                (at, id, stuck) = (at + length, answer["uploadId"].as_str().map(str::to_owned), None);
+                continue;
             }
             Ok((_, answer)) => return Ok(answer),
-            Err(failure) => {
-                let patience = if id.is_some() { PATIENCE } else { PATIENCE_AT_FIRST };
-                let since = *stuck_since.get_or_insert_with(Instant::now);
-                if since.elapsed() > patience || !is_broken(&failure) {
-                    return Err(failure);
-                }
-                std::thread::sleep(PAUSE);
-                // The first piece has no name to be asked for by: it begins anew.
-                if let Some(received) = id.as_deref().and_then(|id| arrived(client, route, size, id)) {
-                    stuck_since = stuck_since.filter(|_| received <= at);
+            Err(failure) if is_broken(&failure) => failure,
+            Err(failure) => return Err(failure),
+        };
+        let mut now = stuck.take().unwrap_or_else(|| Stuck { since: Instant::now(), attempts: 0, failure });
+        now.attempts += 1;
+        std::thread::sleep(PAUSE);
+        // The first piece has no name to be asked for by: it begins anew.
+        let arrived = id.as_deref().map_or(Arrived::Unknown, |id| arrived(client, route, size, id));
+        let patience = if id.is_some() { PATIENCE } else { Duration::ZERO };
+        match arrived {
+            Arrived::Bytes(received) if received > at => at = received,
+            // There is nothing to go on with: it was given up, or its last piece has arrived and written the file.
+            Arrived::Nothing => return Err(now.failure),
+            _ if now.attempts >= ATTEMPTS && now.since.elapsed() >= patience => return Err(now.failure),
+            arrived => {
+                if let Arrived::Bytes(received) = arrived {
                     at = received;
                 }
+                stuck = Some(now);
             }
         }
     }
 }
 
 /// How much of an upload has arrived.
-fn arrived(client: &Client, route: &str, size: u64, id: &str) -> Option<u64> {
+enum Arrived {
+    Bytes(u64),
+    /// There is no such upload, or none that another piece could follow.
+    Nothing,
+    /// It could not be asked.
+    Unknown,
+}
+
+fn arrived(client: &Client, route: &str, size: u64, id: &str) -> Arrived {
     let range = format!("bytes */{size}");
-    let (_, answer) = client.put(route, &headers(&range, Some(id)), 0, &mut std::io::empty()).ok()?;
-    answer["received"].as_u64().filter(|received| *received < size)
+    match client.put(route, &headers(&range, Some(id)), 0, &mut std::io::empty()) {
+        Ok((_, answer)) => told(&answer, size),
+        Err(_) => Arrived::Unknown,
+    }
+}
+
+/// What the answer to that question says.
+fn told(answer: &Value, size: u64) -> Arrived {
+    match answer["received"].as_u64() {
+        Some(received) if answer["uploadId"].is_string() && received < size => Arrived::Bytes(received),
+        Some(_) => Arrived::Nothing,
+        None => Arrived::Unknown,
+    }
 }
 
 fn headers<'a>(range: &'a str, id: Option<&'a str>) -> Vec<(&'static str, &'a str)> {
@@ -154,6 +189,15 @@ fn is_broken(failure: &Failure) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_upload_that_is_no_longer_there_is_not_gone_on_with() {
+        let told = |answer| told(&answer, 100);
+        assert!(matches!(told(json!({ "uploadId": "u", "received": 40, "total": 100 })), Arrived::Bytes(40)));
+        assert!(matches!(told(json!({ "received": 0, "total": 100 })), Arrived::Nothing));
+        assert!(matches!(told(json!({ "uploadId": "u", "received": 100, "total": 100 })), Arrived::Nothing));
+        assert!(matches!(told(json!({})), Arrived::Unknown));
+    }
 
     #[test]
     fn only_a_broken_connection_is_tried_again() {

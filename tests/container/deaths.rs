@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use test_support::{
-    ContainerOptions, ContainerStack, EventStream, PATIENCE, Sandbox, docker, eventually, kill_process, random_name,
-    sandbox_daemon_of, within,
+    ContainerOptions, ContainerStack, EventStream, PATIENCE, Sandbox, daemon_around, docker, eventually, kill_process,
+    random_name, sandbox_daemon_of, within,
 };
 
 use crate::first_sh;
@@ -75,9 +75,8 @@ async fn a_buffered_call_whose_container_dies_is_told() {
     let arguments = json!({"command": format!("sleep 600; : {marker}"), "timeout": 90});
     let call = within("an answer", 2 * PATIENCE, sandbox.call("exec", arguments));
     let kill = async {
-        let daemon = || async { sandbox_daemon_of(&marker) };
         // A daemon that ends by itself: Docker starts the container again, with the same token and without what ran.
-        kill_process(eventually("the command runs", PATIENCE, daemon).await);
+        kill_process(daemon_around(&marker).await);
     };
     let (answer, ()) = tokio::join!(call, kill);
     let problem = answer.any_problem();

@@ -1,7 +1,5 @@
 //! Starts: once, with what the sandbox was given, and refused in time with a reason.
 
-use std::time::Duration;
-
 use futures_util::future::join_all;
 use serde_json::json;
 use test_support::{Answer, ContainerOptions, ContainerStack, NamedImage, PATIENCE, docker, eventually, within};
@@ -92,8 +90,7 @@ async fn a_sandbox_whose_starts_fail_says_what_to_do_and_comes_back_when_they_no
     let told = sandbox.call("getSandbox", json!({})).await.ok();
     assert_eq!((&told["status"], &told["state"]), (&json!("error"), &json!("error")));
     image.name("sandbox");
-    let woken = || async { Some(sandbox.call("wakeSandbox", json!({})).await).filter(|answer| answer.status == 200) };
-    let woken = eventually("a wake", Duration::from_secs(120), woken).await.ok();
+    let woken = sandbox.client.started("wakeSandbox", &json!({"sandboxId": sandbox.id})).await;
     assert_eq!((&woken["state"], &woken["startReason"]), (&json!("running"), &json!("restarted")));
     assert_eq!(sandbox.sh("echo back").await, "back\n");
 }

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use serde_json::json;
 use test_support::{
-    ContainerOptions, ContainerStack, PATIENCE, Sampler, eventually, random_name, round_trip, sandbox_daemon_of,
+    ContainerOptions, ContainerStack, PATIENCE, Sampler, daemon_around, eventually, random_name, round_trip,
+    sandbox_daemon_of,
 };
 use tokio::io::AsyncWriteExt;
 
@@ -20,8 +21,7 @@ async fn three_hundred_megabytes_pass_unchanged_and_in_flat_memory() {
     round_trip(&sandbox, 8 << 20).await;
     let marker = random_name("marker");
     let _stream = sandbox.open_stream(json!({"command": format!("echo; sleep 120; : {marker}"), "timeout": 200})).await;
-    let daemon = || async { sandbox_daemon_of(&marker) };
-    let daemon = eventually("the daemon is found", PATIENCE, daemon).await;
+    let daemon = daemon_around(&marker).await;
     let samplers = [stack.worker().workerd_pid(), daemon].map(Sampler::of);
     round_trip(&sandbox, SIZE).await;
     let [of_workerd, of_daemon] = samplers.map(|sampler| sampler.growth());

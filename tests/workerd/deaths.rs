@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use test_support::{
-    EventStream, PATIENCE, Sandbox, Stack, StackOptions, eventually, find_by_argument, kill_process, random_name,
-    sandbox_daemon_of, within,
+    EventStream, PATIENCE, Sandbox, Stack, StackOptions, daemon_around, eventually, find_by_argument, kill_process,
+    random_name, within,
 };
 
 /// Starts a long command as a stream and reads it until the command is seen to run, and has noted that it did.
@@ -46,7 +46,7 @@ async fn a_daemon_killed_in_the_middle_of_a_command_interrupts_it() {
     let marker = random_name("killed");
     let before = sandbox.call("getSandbox", json!({})).await.ok()["generation"].as_u64().unwrap();
     let stream = long_command(&sandbox, &marker).await;
-    kill_process(sandbox_daemon_of(&marker).expect("its daemon is found"));
+    kill_process(daemon_around(&marker).await);
     ended_with_its_sandbox(&rest(stream).await);
     let counted = within("the next call, which starts it again", PATIENCE, sandbox.sh("cat count")).await;
     assert_eq!(counted, "ran\n", "files survive, and the command was not repeated");
@@ -63,8 +63,7 @@ async fn a_daemon_killed_between_two_calls_is_started_again() {
     for round in 1..=3 {
         let marker = random_name("idle");
         sandbox.sh(&format!("echo {round} > round; (exec -a {marker} sleep 300) >&- 2>&- & echo")).await;
-        let daemon = || async { sandbox_daemon_of(&marker) };
-        kill_process(eventually("its daemon is found", PATIENCE, daemon).await);
+        kill_process(daemon_around(&marker).await);
         let gone = || async { find_by_argument(&marker).is_empty().then_some(()) };
         eventually("the sandbox is dead", PATIENCE, gone).await;
         assert_eq!(sandbox.sh("cat round").await, format!("{round}\n"));
@@ -79,8 +78,7 @@ async fn a_buffered_call_whose_daemon_dies_is_told() {
     let arguments = json!({"command": format!("sleep 300; : {marker}"), "timeout": 60});
     let call = within("an answer", PATIENCE, sandbox.call("exec", arguments));
     let kill = async {
-        let daemon = || async { sandbox_daemon_of(&marker) };
-        kill_process(eventually("the command runs", PATIENCE, daemon).await);
+        kill_process(daemon_around(&marker).await);
     };
     let (answer, ()) = tokio::join!(call, kill);
     answer.any_problem();

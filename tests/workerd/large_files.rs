@@ -2,7 +2,7 @@
 
 use reqwest::Method;
 use serde_json::json;
-use test_support::{Sampler, Stack, StackOptions, random_name, round_trip, sandbox_daemon_of};
+use test_support::{Sampler, Stack, StackOptions, daemon_around, random_name, round_trip};
 
 const SIZE: u64 = 300_000_000;
 /// What streaming may cost, whatever the size of the file.
@@ -21,10 +21,7 @@ async fn three_hundred_megabytes_pass_unchanged_and_in_flat_memory() {
     let marker = random_name("marker");
     let command = format!("echo; read -t 300 _ < <(sleep 300); : {marker}");
     let _stream = sandbox.open_stream(json!({"command": command, "timeout": 300})).await;
-    let daemon = test_support::eventually("the daemon is found", test_support::PATIENCE, || async {
-        sandbox_daemon_of(&marker)
-    });
-    let daemon = daemon.await;
+    let daemon = daemon_around(&marker).await;
     let workerd = stack.worker().workerd_pid();
     let host = stack.host().pid();
     let samplers = [workerd, host, daemon].map(Sampler::of);

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 use test_support::{
-    Fault, Operation, PATIENCE, Sandbox, Stack, StackOptions, eventually, find_by_argument, kill_process, random_name,
-    sandbox_daemon_of, within,
+    Fault, Operation, PATIENCE, Sandbox, Stack, StackOptions, daemon_around, eventually, find_by_argument,
+    kill_process, random_name, within,
 };
 
 /// Starts a process and returns its id.
@@ -199,8 +199,7 @@ async fn a_process_of_an_earlier_start_is_stale_and_nothing_is_started_to_say_so
     let sandbox = stack.sandbox().await;
     let marker = random_name("stale");
     let id = start(&sandbox, json!({"name": "x", "command": format!("exec -a {marker} sleep 300")})).await;
-    let runs = || async { sandbox_daemon_of(&marker) };
-    kill_process(eventually("it runs", PATIENCE, runs).await);
+    kill_process(daemon_around(&marker).await);
     let gone = || async { find_by_argument(&marker).is_empty().then_some(()) };
     eventually("the sandbox is dead", PATIENCE, gone).await;
     let starts = sandbox.starts();

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 use test_support::{
-    Fault, Operation, PATIENCE, Stack, StackOptions, eventually, find_by_argument, kill_process, random_name,
-    sandbox_daemon_of,
+    Fault, Operation, PATIENCE, Stack, StackOptions, daemon_around, eventually, find_by_argument, kill_process,
+    random_name,
 };
 
 fn stack() -> Stack {
@@ -74,8 +74,7 @@ async fn a_sandbox_that_died_unnoticed_is_listed_so() {
     let sandbox = stack.sandbox_with(json!({"keepAlive": true})).await;
     let marker = random_name("died");
     sandbox.sh(&format!("(exec -a {marker} sleep 300) >&- 2>&- & echo")).await;
-    let daemon = || async { sandbox_daemon_of(&marker) };
-    kill_process(eventually("its daemon is found", PATIENCE, daemon).await);
+    kill_process(daemon_around(&marker).await);
     let noticed = || async { (state(&stack, &sandbox.id).await == Some(json!("error"))).then_some(()) };
     eventually("the list says so", PATIENCE, noticed).await;
     sandbox.sh("true").await;

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use reqwest::Method;
 use serde_json::{Value, json};
 use test_support::{
-    Answer, Client, HANGS, PATIENCE, Received, Receiver, Sandbox, Stack, StackOptions, eventually, find_by_argument,
-    kill_process, random_name, sandbox_daemon_of,
+    Answer, Client, HANGS, PATIENCE, Received, Receiver, Sandbox, Stack, StackOptions, daemon_around, eventually,
+    find_by_argument, kill_process, random_name,
 };
 
 const JOB_EVENTS: [&str; 9] = [
@@ -290,8 +290,7 @@ async fn a_sandboxs_life_is_told() {
     sandbox.call("wakeSandbox", json!({})).await.ok();
     let marker = random_name("webhooks");
     sandbox.sh(&format!("(exec -a {marker} sleep 300) >&- 2>&- & echo")).await;
-    let daemon = || async { sandbox_daemon_of(&marker) };
-    kill_process(eventually("its daemon is found", PATIENCE, daemon).await);
+    kill_process(daemon_around(&marker).await);
     let gone = || async { find_by_argument(&marker).is_empty().then_some(()) };
     eventually("the sandbox is dead", PATIENCE, gone).await;
     sandbox.sh("true").await;

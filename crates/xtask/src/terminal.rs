@@ -22,6 +22,14 @@ pub(crate) fn silence_thread() {
     IS_SILENT.set(true);
 }
 
+/// Shows what this does in a silent thread too.
+pub(crate) fn aloud<T>(act: impl FnOnce() -> T) -> T {
+    let was_silent = IS_SILENT.replace(false);
+    let result = act();
+    IS_SILENT.set(was_silent);
+    result
+}
+
 /// A closed terminal must not end a command in the middle of its cleaning up, so failed writes are ignored.
 pub(crate) fn raw(text: &str) {
     if IS_SILENT.get() {

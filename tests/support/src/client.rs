@@ -125,7 +125,7 @@ impl Client {
             if ![409, 503].contains(&answer.status) || !answer.any_problem().retryable {
                 return answer.ok();
             }
-            // Seen where the test fails, and nobody takes it for nothing.
+            // Shown with what the test says where it fails.
             eprintln!("{tool} is asked again: {}", answer.text());
             tokio::time::sleep(Duration::from_secs(1)).await;
         }

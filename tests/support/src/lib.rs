@@ -45,7 +45,8 @@ pub use internet::Internet;
 pub use large_file::{Sampler, round_trip};
 pub use locate::{cfops, node, project_root, sandboxd};
 pub use process::{
-    descendants, find_by_argument, interrupt_process, is_alive, kill_process, resident_bytes, sandbox_daemon_of,
+    daemon_around, descendants, find_by_argument, interrupt_process, is_alive, kill_process, resident_bytes,
+    sandbox_daemon_of,
 };
 pub use proxy::{FaultProxy, Seen};
 pub use queue::{QueueKind, damage_job};

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use rustix::process::{Pid, Signal, kill_process as send_signal};
 
+use crate::wait::{PATIENCE, eventually};
+
 /// Every process of the machine with its parent.
 fn parents() -> Vec<(i32, i32)> {
     let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
@@ -58,6 +60,12 @@ pub fn sandbox_daemon_of(marker: &str) -> Option<i32> {
         }
         pid = parent(pid).filter(|parent| *parent > 1)?;
     }
+}
+
+/// The same once such a process is there, and is what it is to be.
+pub async fn daemon_around(marker: &str) -> i32 {
+    let daemon = || async { sandbox_daemon_of(marker) };
+    eventually("a process runs in a sandbox with a daemon", PATIENCE, daemon).await
 }
 
 /// Resident memory of a process.

@@ -36,8 +36,7 @@ use crate::cli::IsolationKind;
 use crate::http::{Problem, Token};
 use crate::serve::{Credentials, descendants, kill_all, send};
 
-/// How long a daemon may take to its first answer: less than the Worker waits for a start, so that the host tells why it failed, but
-/// where what a dead daemon left must be ended first.
+/// How long a daemon may take to its first answer: less than the Worker waits for a start, so that the host tells why it failed.
 const START_PATIENCE: Duration = Duration::from_secs(20);
 /// How long a daemon may take to end, before and after the last resort.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
@@ -157,18 +156,20 @@ impl Sandboxes {
         let slot = self.slots().entry(name.to_owned()).or_default().clone();
         let change = slot.change.lock().await;
         let found = slot.running().clone();
-        let result = match found {
-            Some(running) if !running.proxy.is_deserted().await => return Ok(running.describe(name, false)),
-            // Its end is on the way to being noticed, and the next start must not begin beside what is left of it.
-            Some(running) => match self.end(&running).await {
-                Ok(_) => self.boot(name, request, &slot).await,
-                Err(problem) => Err(problem),
-            },
-            None => self.boot(name, request, &slot).await,
+        let result = async {
+            if let Some(running) = found {
+                if !running.proxy.is_deserted().await {
+                    return Ok((running, false));
+                }
+                // Its end is on the way to being noticed, and the next start must not begin beside what is left of it.
+                self.end(&running).await?;
+            }
+            self.boot(name, request, &slot).await.map(|running| (running, true))
         };
+        let result = result.await;
         drop(change);
         self.forget(name, slot);
-        Ok(result?.describe(name, true))
+        result.map(|(running, started)| running.describe(name, started))
     }
 
     /// Drops the entry of a name that nothing runs under and nobody else is about to change.

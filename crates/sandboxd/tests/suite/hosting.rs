@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use serde_json::json;
 
@@ -41,26 +40,13 @@ fn fifty_starts_of_one_name_make_one_sandbox() {
     assert_eq!(daemons(&host).len(), 1);
 }
 
-/// Starts a sandbox, again where the machine is too busy for the time that the host gives to one start.
-fn start_in_turn(host: &Host, name: &str) {
-    let request = json!({"sandboxId": name}).to_string();
-    eventually("a start in time", || {
-        let reply = host.call("PUT", &format!("/v1/sandboxes/{name}"), request.as_bytes());
-        if reply.status != 200 {
-            reply.refused(503, "unavailable", "did not answer within");
-            std::thread::sleep(Duration::from_secs(1));
-        }
-        reply.status == 200
-    });
-}
-
 #[test]
 fn fifty_names_start_at_once_and_go_at_once() {
     let host = Host::start();
     std::thread::scope(|scope| {
         for number in 0..50 {
             let host = &host;
-            scope.spawn(move || start_in_turn(host, &format!("n{number}")));
+            scope.spawn(move || host.sandbox(&format!("n{number}")));
         }
     });
     assert_eq!(daemons(&host).len(), 50);

@@ -64,6 +64,11 @@ pub(crate) fn ensure(requirements: &[&dyn Requirement]) -> Result<()> {
     if missing.is_empty() {
         return Ok(());
     }
+    // Nothing is installed that nobody was told of.
+    terminal::aloud(|| install(&missing))
+}
+
+fn install(missing: &[(&&dyn Requirement, Cost)]) -> Result<()> {
     let (megabytes, minutes) =
         missing.iter().fold((0, 0), |(size, time), (_, cost)| (size + cost.megabytes, time + cost.minutes));
     terminal::step(&format!(
@@ -74,7 +79,7 @@ pub(crate) fn ensure(requirements: &[&dyn Requirement]) -> Result<()> {
         let line = format!("{}. {}: {}", number + 1, requirement.name(), cost.how);
         terminal::note(&format!("{line} ({} MB, up to {} min)", cost.megabytes, cost.minutes));
     }
-    for (requirement, _) in &missing {
+    for (requirement, _) in missing {
         terminal::step(&format!("Installing {}", requirement.name()));
         requirement.install().with_context(|| format!("{} could not be installed", requirement.name()))?;
     }

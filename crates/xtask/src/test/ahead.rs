@@ -27,6 +27,10 @@ impl Ahead {
         let has_sandboxes = needs(&[Tier::Workerd, Tier::Container, Tier::Clients, Tier::Bench]);
         let programs = [("sandboxd", has_sandboxes), ("cfops", needs(&[Tier::Clients]))];
         let has_images = needs(&[Tier::Container]);
+        terminal::note("release builds go on beside the first tiers");
+        if has_images {
+            terminal::note("so do the images of the container tests (the first time about 1.6 GB and up to 10 min)");
+        }
         let (worker_ended, builds) = mpsc::channel();
         let programs_ended = worker_ended.clone();
         thread::spawn(move || {
